@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * libsircl: collectives on a switchless ring (or line) of machines.
+ *
+ * A communicator joins `size` ranks, one per process (or per thread: a process may hold several
+ * communicators, each used by one thread). Every rank of a communicator must issue the same collectives in
+ * the same order. A mismatched call is an error on the ranks that see it, never a hang.
+ *
+ * Buffers are host memory for now: pass SIRCL_HOST as stream. A call with SIRCL_HOST blocks until the result
+ * is in `recv` and the caller may change `send` again. Any other stream gives SIRCL_UNSUPPORTED.
+ *
+ * Errors: every function returns a sircl_result_t. sircl_last_error() gives the sentence that belongs to the
+ * last failure: which rank, peer, cable, lane and collective, and what to do. An argument error
+ * (SIRCL_INVALID_ARGUMENT, SIRCL_INVALID_USAGE, SIRCL_UNSUPPORTED) leaves the communicator usable and moves
+ * no data. Any other error ends the communicator: from then on every collective and point-to-point call
+ * returns the same error, and only sircl_comm_query, sircl_comm_async_error, sircl_last_error,
+ * sircl_comm_abort and sircl_comm_destroy are legal.
+ *
+ * Threads: calls on different communicators may run at once. Of one communicator, one thread at a time; the
+ * exceptions, legal from any thread at any time before sircl_comm_destroy, are sircl_comm_query,
+ * sircl_comm_async_error and sircl_comm_abort.
+ */
+#ifndef SIRCL_H
+#define SIRCL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define SIRCL_VERSION_MAJOR 0
+#define SIRCL_VERSION_MINOR 1
+#define SIRCL_VERSION_PATCH 0
+#define SIRCL_VERSION (SIRCL_VERSION_MAJOR * 10000 + SIRCL_VERSION_MINOR * 100 + SIRCL_VERSION_PATCH)
+
+typedef enum {
+	SIRCL_SUCCESS = 0,
+	SIRCL_INVALID_ARGUMENT =
+		1, /* a bad pointer, type, count, rank or buffer; the communicator is unharmed */
+	SIRCL_INVALID_USAGE = 2, /* a call that is not legal now; the communicator is unharmed */
+	SIRCL_UNSUPPORTED =
+		3, /* legal, but not in this version or on this machine; the communicator is unharmed */
+	SIRCL_BAD_CONFIG = 4, /* a parameter, environment variable or configuration file */
+	SIRCL_SYSTEM_ERROR = 5, /* a call to the operating system failed */
+	SIRCL_NO_MEMORY = 6,
+	SIRCL_TIMEOUT = 7, /* something did not happen within its limit */
+	SIRCL_REMOTE_ERROR = 8, /* another rank failed, left or died */
+	SIRCL_MISMATCH = 9, /* the ranks did not issue the same call */
+	SIRCL_ABORTED = 10, /* sircl_comm_abort was called, here or on another rank */
+	SIRCL_INTERNAL_ERROR = 11, /* a defect in the library */
+	SIRCL_IN_PROGRESS = 12, /* not an error: not finished yet */
+} sircl_result_t;
+
+/* Element types. Only float32 and bfloat16 can be reduced in this version; all can be moved. */
+typedef enum {
+	SIRCL_INT8 = 0,
+	SIRCL_UINT8 = 1,
+	SIRCL_INT32 = 2,
+	SIRCL_UINT32 = 3,
+	SIRCL_INT64 = 4,
+	SIRCL_UINT64 = 5,
+	SIRCL_FLOAT16 = 6,
+	SIRCL_FLOAT32 = 7,
+	SIRCL_FLOAT64 = 8,
+	SIRCL_BFLOAT16 = 9,
+	SIRCL_FLOAT8E4M3 = 10,
+	SIRCL_FLOAT8E5M2 = 11,
+	SIRCL_TYPE_COUNT = 12,
+} sircl_type_t;
+
+/* Reduction operations. Only SIRCL_SUM in this version. */
+typedef enum {
+	SIRCL_SUM = 0,
+	SIRCL_PROD = 1,
+	SIRCL_MAX = 2,
+	SIRCL_MIN = 3,
+	SIRCL_AVG = 4,
+	SIRCL_OP_COUNT = 5,
+} sircl_op_t;
+
+typedef struct sircl_comm *sircl_comm_t;
+typedef void *sircl_stream_t;
+
+/* The stream of host memory. Not NULL, which is CUDA's default stream. */
+#define SIRCL_HOST ((sircl_stream_t)(intptr_t)-1)
+
+/*
+ * What one rank makes and every rank of a communicator needs: a random secret and the address of the
+ * rendezvous. Treat it as a secret; it is plain bytes and may be copied.
+ */
+#define SIRCL_UNIQUE_ID_BYTES 128
+typedef struct {
+	unsigned char bytes[SIRCL_UNIQUE_ID_BYTES];
+} sircl_unique_id_t;
+
+/*
+ * Configuration of one communicator. Start from SIRCL_CONFIG_INIT; `size` tells which version of the
+ * structure the caller was compiled with, fields added later keep their defaults. A field left at its default
+ * follows the environment (sircl params).
+ */
+typedef struct sircl_config {
+	size_t size;
+	const char *name; /* in messages; NULL: "comm". Copied */
+	uint32_t start_timeout_ms; /* limit for sircl_comm_create; 0: SIRCL_START_TIMEOUT */
+	uint32_t op_timeout_ms; /* limit for a stalled transport inside a collective; 0: SIRCL_TIMEOUT */
+} sircl_config_t;
+#define SIRCL_CONFIG_INIT \
+	{ \
+		sizeof(struct sircl_config), NULL, 0, 0 \
+	}
+
+/* What sircl_comm_query fills in. The caller sets `size` = sizeof(struct sircl_info); no more than that is
+ * written. */
+typedef struct sircl_info {
+	size_t size;
+	int rank, nranks;
+	int position; /* place along the cables, 0..nranks-1 */
+	int ring; /* 1: ring, 0: line */
+	int next_rank; /* rank at the end of the NEXT cable, -1: none */
+	int prev_rank; /* rank at the end of the PREV cable, -1: none */
+	int next_lanes; /* lanes of each cable that are up now */
+	int prev_lanes; /* */
+	char transport[16]; /* slowest provider of this communicator: "shm", "tcp", ... */
+	uint64_t memory_bytes; /* memory that this communicator holds */
+	uint64_t operations; /* collectives and point-to-point operations finished */
+	uint64_t bytes_sent[2],
+		bytes_received[2]; /* payload over NEXT [0] and PREV [1], relayed traffic included */
+	uint64_t frames_replayed; /* frames sent again after a lane was lost */
+} sircl_info_t;
+
+/* Version of the library that is loaded, as SIRCL_VERSION. */
+int sircl_version(void);
+
+/* A constant string for a result code, never NULL. */
+const char *sircl_strerror(sircl_result_t result);
+
+/*
+ * The sentence of the last failure of `comm`, or, for comm == NULL, of the calling thread's last failed call.
+ * Never NULL; "" if there was none. Valid until the next call on the same communicator (thread, for NULL);
+ * the caller does not free it.
+ */
+const char *sircl_last_error(sircl_comm_t comm);
+
+/*
+ * Makes a unique id and opens its rendezvous in the calling process, which must then create a communicator
+ * with it (usually as rank 0) and must stay alive until all ranks have. The caller copies the id to the other
+ * ranks by its own means.
+ */
+sircl_result_t sircl_get_unique_id(sircl_unique_id_t *id);
+
+/*
+ * Creates a communicator; every rank calls it, it returns when all are connected. Blocks at most
+ * start_timeout_ms. config  NULL: defaults rank    0 <= rank < size id      the same on all ranks; NULL:
+ * rendezvous and key come from the environment (sircl run, SIRCL_ROOT, MASTER_ADDR, SLURM_LAUNCH_NODE_IPADDR
+ * with SIRCL_KEY_FILE or SIRCL_KEY; see sircl params) On error *comm is NULL.
+ */
+sircl_result_t sircl_comm_create(sircl_comm_t *comm, const sircl_config_t *config, int rank, int size,
+				 const sircl_unique_id_t *id);
+
+/* Facts about a communicator; see struct sircl_info. Legal from any thread, also after an error. */
+sircl_result_t sircl_comm_query(sircl_comm_t comm, sircl_info_t *info);
+
+/* *error = SIRCL_SUCCESS, or what has ended this communicator. Never blocks. Legal from any thread. */
+sircl_result_t sircl_comm_async_error(sircl_comm_t comm, sircl_result_t *error);
+
+/* Ends the communicator at once on all ranks: running operations return SIRCL_ABORTED. Never blocks. Legal
+ * from any thread. */
+sircl_result_t sircl_comm_abort(sircl_comm_t comm);
+
+/* Waits until everything this rank has issued is finished here and its neighbours have it. Then only destroy
+ * is legal. */
+sircl_result_t sircl_comm_finalize(sircl_comm_t comm);
+
+/* Frees a communicator; finalizes it first if that was not done. Always frees; a result other than success
+ * tells what went wrong. */
+sircl_result_t sircl_comm_destroy(sircl_comm_t comm);
+
+/*
+ * Memory that lanes can reach without staging, aligned to the page size, freed by sircl_mem_free or with the
+ * communicator. Collectives accept any memory; this is the fastest.
+ */
+sircl_result_t sircl_mem_alloc(sircl_comm_t comm, size_t bytes, void **ptr);
+sircl_result_t sircl_mem_free(sircl_comm_t comm, void *ptr);
+
+/*
+ * Makes the caller's memory [ptr, ptr + bytes) reachable without staging. It must stay mapped until
+ * sircl_deregister (or destroy). Ranges of one communicator must not overlap. There is no implicit
+ * registration.
+ */
+sircl_result_t sircl_register(sircl_comm_t comm, void *ptr, size_t bytes);
+sircl_result_t sircl_deregister(sircl_comm_t comm, void *ptr);
+
+/*
+ * recv[i] = sum over ranks of send[i], 0 <= i < count (elements), the same bits on every rank. In place: send
+ * == recv; other overlaps are an error. Order of the sum: algorithms `exchange` (rank order, one rounding),
+ * `two-matchings` ((a+b)+(c+d) by cabling, one rounding per step), `ring` (cable order, rounding at every
+ * hop); SIRCL_ALGO chooses one.
+ */
+sircl_result_t sircl_all_reduce(const void *send, void *recv, size_t count, sircl_type_t type, sircl_op_t op,
+				sircl_comm_t comm, sircl_stream_t stream);
+
+/*
+ * recv[r * count + i] = send of rank r [i], 0 <= i < count (elements); recv holds count * size elements. In
+ * place: send == recv + rank * count elements; other overlaps are an error.
+ */
+sircl_result_t sircl_all_gather(const void *send, void *recv, size_t count, sircl_type_t type,
+				sircl_comm_t comm, sircl_stream_t stream);
+
+/*
+ * Point to point between any two ranks; messages of a pair arrive in order. A send matches the peer's recv of
+ * the same count and type. A peer that is no neighbour is reached through the library of the ranks between. A
+ * send returns when `buf` may be changed, which may be before the peer has received it.
+ */
+sircl_result_t sircl_send(const void *buf, size_t count, sircl_type_t type, int peer, sircl_comm_t comm,
+			  sircl_stream_t stream);
+sircl_result_t sircl_recv(void *buf, size_t count, sircl_type_t type, int peer, sircl_comm_t comm,
+			  sircl_stream_t stream);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The engine executes plans over channels. One per context (a context is an object: one per communicator made
+ * by rendezvous today; many in one process in tests, as threads or in the simulator).
+ *
+ * Driver token: whoever waits takes it and drives: links, channels and all running operations advance
+ * together. Never two drivers. A background thread (engine_background) takes over only when nobody has driven
+ * for ~100 us, and sleeps on the lanes' descriptors when nothing happens. Nothing here reads a clock but
+ * ctx->clock in engine_wait and the background thread.
+ *
+ * Operations are prepared objects: op_prepare_* once, then engine_start: a trigger (a call today, a word in
+ * memory later). The number of the operation is taken at the start. A team is what a communicator is to the
+ * engine: channels to NEXT and PREV and a count of operations.
+ */
+#ifndef ENGINE_ENGINE_H
+#define ENGINE_ENGINE_H
+#include "coll/coll.h"
+#include "engine/plan.h"
+#include "link/chan.h"
+#include "reduce/reduce.h"
+
+struct engine;
+struct team;
+struct op;
+
+struct engine_cfg {
+	struct sircl_ctx *ctx;
+	struct chan_net *net; /* the caller's; must outlive the engine */
+	bool background; /* start the background thread (never in the simulator) */
+	int ranks_here; /* ranks on this machine, for the waiting rule: more than cores -> spin under 1 us,
+			   then yield */
+};
+sircl_result_t engine_create(const struct engine_cfg *, struct engine **);
+void engine_destroy(struct engine *); /* ends the background thread first */
+
+/* Takes the token, advances everything once, gives it back. False: somebody else drives, or nothing happened
+ * (*busy tells). */
+bool engine_drive(struct engine *, struct tick *, bool *busy);
+/* Takes the token for a caller that wants to call chan_* or link_* itself (waits for the present driver to
+ * finish its round); gives it back. */
+void engine_lock(struct engine *);
+void engine_unlock(struct engine *);
+uint64_t engine_deadline(const struct engine *); /* latest time to be driven although nothing arrives */
+
+struct team_cfg {
+	const char *name;
+	uint32_t
+		id; /* the same on all ranks of the team, unique in the context: channel ids derive from it */
+	int rank, n, pos;
+	enum coll_shape shape;
+	enum coll_class class;
+	uint16_t rank_of[COLL_MAX_RANKS]; /* position -> rank */
+	uint64_t op_timeout; /* ns */
+};
+/* Opens the team's channels; does not block. */
+sircl_result_t team_create(struct engine *, struct tick *, const struct team_cfg *, struct team **);
+/* Why the team has ended (first error, kept), or SIRCL_SUCCESS. Any thread. */
+sircl_result_t team_error(const struct team *, struct sircl_error *);
+/* Ends the team with this error: running operations finish with it. Any thread. Does not tell others. */
+void team_fail(struct team *, const struct sircl_error *);
+void team_destroy(struct team *, struct tick *); /* closes channels; no operation may be running */
+
+struct op_args {
+	enum coll_kind kind;
+	const void *in;
+	void *out;
+	size_t count; /* elements of one rank's input */
+	sircl_type_t type;
+	sircl_op_t op;
+};
+/* A reusable operation object with room for its scratch; allocates only when it must grow. One operation of
+ * it runs at a time. */
+sircl_result_t op_create(struct team *, struct op **);
+void op_destroy(struct op *);
+/* Chooses algorithm and slice, finds the plan, sizes scratch. SIRCL_UNSUPPORTED etc. leave the team unharmed.
+ */
+sircl_result_t op_prepare(struct op *, const struct op_args *);
+/* Takes the next number and starts. */
+sircl_result_t engine_start(struct engine *, struct tick *, struct op *);
+bool op_done(const struct op *); /* acquire: the result is there, sources are free */
+sircl_result_t op_result(const struct op *, struct sircl_error *);
+const char *op_algo(const struct op *);
+/* Drives (or waits for the driver) until the operation is done. Spins, yields, then sleeps on the lanes until
+ * engine_deadline. */
+sircl_result_t engine_wait(struct engine *, struct op *);
+/* The same until `until(arg)` is true, or ctx->clock passes `limit` (SIRCL_TIMEOUT, no message). For
+ * start-up, point-to-point, shutdown. */
+sircl_result_t engine_wait_until(struct engine *, bool (*until)(void *), void *arg, uint64_t limit);
+void engine_kick(struct engine *); /* wakes a sleeping driver; any thread */
+
+/* The flight recorder: the last 64 operations of a team, newest last, as text for reports. */
+int team_flight_text(const struct team *, char *buf, size_t n);
+uint64_t team_ops(const struct team *);
+size_t engine_memory(const struct engine *); /* bytes of scratch and tables */
+
+/*
+ * The tag that travels in the first frame of every collective (rule 9), 64 bits: number 12, kind 4, type 4,
+ * operation 3, root 6, count 35 (2^35 - 1: "or more").
+ */
+uint64_t op_tag(uint64_t number, const struct op_args *);
+void op_tag_text(uint64_t tag, char *buf, size_t n); /* "all_reduce of 1024 bfloat16, sum, number 17" */
+#endif

@@ -35,8 +35,8 @@ struct plan_key {
 	uint16_t rank_of[COLL_MAX_RANKS];
 };
 
-/* Whether this algorithm exists for this kind, n, shape (two-matchings: all-reduce, rings of 2 and 4; ring:
- * rings; exchange: all). */
+/* Whether this algorithm exists for this kind, n, shape (two-matchings: all-reduce, rings of 2 and 4 and the
+ * line of 2; ring: rings; exchange: all). */
 bool coll_can(enum coll_kind, enum coll_algo, int n, enum coll_shape);
 /*
  * The choice: a pure function, equal on all ranks. forced: SIRCL_ALGO; SIRCL_UNSUPPORTED with the list of

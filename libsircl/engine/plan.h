@@ -5,9 +5,14 @@
  * (coll/coll.h).
  *
  * Spans. A buffer is cut into `nblocks` blocks; block b of a count of c elements is [b*c/nblocks,
- * (b+1)*c/nblocks). IN and OUT of an all-reduce have c = count; of an all-gather IN is one block (PLAN_WHOLE)
- * and OUT has nblocks = n blocks of count elements each. SCRATCH block s has the same length as the block it
- * stands for (`as`).
+ * (b+1)*c/nblocks). IN and OUT of an all-reduce have c = count, both cut into nblocks. OUT of an all-gather
+ * has c = n * count, cut into nblocks = n * whole_in; IN has c = count, cut into whole_in (1 or 2) blocks, so
+ * that IN block j of rank r is as long as OUT block r * whole_in + j, which it is when the call is in place.
+ * SCRATCH block s has the same length as the OUT block it stands for (`as`), 4 bytes an element if it is an
+ * accumulator (PLAN_ACC_F32). `after` and `released` name only steps on blocks of the same length and offset.
+ *
+ * In place. A plan must be right both when IN and OUT are the same memory (all-gather: IN is its own place in
+ * OUT) and when they are not. A COPY onto itself is no step.
  *
  * Slices. The engine cuts every block into slices of S bytes (chosen per operation, the same on all ranks)
  * and runs slice i of a step when slice i of its `after` steps is finished (data is there) and of its
@@ -54,7 +59,10 @@ struct plan {
 	const char *name; /* "all_reduce/ring" */
 	const char *order; /* the order of the sum, in words, for messages and documentation */
 	uint16_t nsteps, nblocks, nscratch;
-	uint8_t whole_in; /* 1: IN is one block of the same length as one OUT block (all-gather) */
+	uint16_t n, pos, rank; /* whose plan this is */
+	uint8_t whole_in; /* all-gather: blocks of IN, 1 or 2; 0: IN is cut as OUT is (all-reduce) */
+	uint16_t depth; /* fewest slices that a scratch block must hold at once for this plan not to deadlock;
+			   0: as many as the block has */
 	uint32_t window; /* fewest slices that a channel must be able to hold un-consumed for this plan not to
 			    deadlock (prover) */
 	struct plan_step step[];

@@ -126,6 +126,16 @@ struct chan_net_stats {
 	uint64_t relay_bytes, relay_limit, relayed_frames, granted_bytes, staged_bytes, credits_sent;
 	uint64_t relay_peak; /* most bytes of relayed channels held at once */
 	int channels, relays;
+	uint64_t memory_bytes; /* all that channels and relays hold: windows, tables and queues */
 };
 void chan_net_stats(const struct chan_net *, struct chan_net_stats *);
+
+/* A rule that can be broken on purpose, as link_plant (link/link.h): one pool of window bytes per link,
+ * shared by its channels, instead of a window per channel. */
+enum chan_break { CHAN_BREAK_POOL = 1 };
+#ifdef SIRCL_PLANT
+extern unsigned chan_plant;
+#else
+#define chan_plant 0u
+#endif
 #endif

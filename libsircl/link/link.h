@@ -104,6 +104,8 @@ sircl_result_t link_connect(struct link *, struct tick *, const struct link_addr
 enum link_put_result link_put(struct link *, struct tick *, const struct link_put *);
 /* Whether a frame of `len` bytes would find room now (window and a lane); cheap. */
 bool link_room(const struct link *);
+/* Most bytes of one frame: the smallest max_put of the link's lanes. Constant from link_open on. */
+uint32_t link_max_put(const struct link *);
 /* Polls lanes, handles what arrived, answers, replays, heartbeats. Returns true if anything happened. */
 bool link_progress(struct link *, struct tick *);
 uint64_t link_deadline(const struct link *);

@@ -27,7 +27,7 @@ PARAM_SIZE(RELAY_WINDOW, "SIRCL_RELAY_WINDOW", NULL, "256K", 65536, 268435456,
 PARAM_SIZE(SLICE, "SIRCL_SLICE", NULL, "0", 0, 67108864, "bytes of a slice; 0: the algorithm's choice")
 PARAM_INT(SPIN, "SIRCL_SPIN", NULL, "-1", -1, 1000000,
 	  "microseconds to spin before yielding; -1: by ranks and cores")
-PARAM_STR(ROOT, "SIRCL_ROOT", NULL, "", "host:port of the rendezvous")
+PARAM_STR(ROOT, "SIRCL_ROOT", NULL, "", "rendezvous: host:port, or unix:@NAME for ranks of one machine")
 PARAM_INT(PORT, "SIRCL_PORT", NULL, "28571", 1, 65535,
 	  "port of the rendezvous where only a host is known (MASTER_ADDR, Slurm)")
 PARAM_STR(SECRET, "SIRCL_SECRET", NULL, "", "secret of the job, set by sircl run")
@@ -40,3 +40,9 @@ PARAM_STR(IFNAME, "SIRCL_IFNAME", NULL, "",
 	  "interfaces that may be lanes (prefix list, = exact, ^ not); unset: all that qualify")
 PARAM_STR(LAB, "SIRCL_LAB", NULL, "",
 	  "tag in the name of every socket and file of a job; unset: the process id of its root")
+PARAM_INT(RANK, "SIRCL_RANK", NULL, "-1", -1, 65535, "rank of this process, set by sircl run; -1: unset")
+PARAM_INT(NRANKS, "SIRCL_NRANKS", NULL, "0", 0, 65535, "number of ranks, set by sircl run; 0: unset")
+PARAM_INT(LOCAL_RANK, "SIRCL_LOCAL_RANK", NULL, "-1", -1, 65535,
+	  "rank among the processes of this machine, set by sircl run; -1: unset")
+PARAM_INT(LOCAL_NRANKS, "SIRCL_LOCAL_NRANKS", NULL, "0", 0, 65535,
+	  "number of ranks on this machine, set by sircl run; 0: unset")

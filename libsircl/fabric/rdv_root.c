@@ -1,0 +1,598 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The rendezvous root: one thread, one listening socket, one job. Connections that have not proved a key
+ * within AUTH_LIMIT are dropped and are bounded in number; nothing of theirs but the handshake is parsed.
+ * Invariant: a round's answer is sent only when every rank has given its blob; the first failure, from
+ * whomever, is sent to everybody and ends the job.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+#include "fabric/rdv.h"
+#include "fabric/wire.h"
+
+enum { CONNS = COLL_MAX_RANKS + 32, STRANGERS = 32 };
+#define AUTH_LIMIT (5 * SEC)
+#define LINGER (2 * SEC) /* for the last bytes of an answer to a rank that reads slowly */
+
+enum conn_state { CONN_FREE, CONN_AUTH, CONN_JOINING, CONN_MEMBER };
+
+struct conn {
+	int fd, rank;
+	enum conn_state state;
+	struct auth auth;
+	uint64_t since;
+	uint8_t *in; /* one message: head 5 and body */
+	size_t nin, cap;
+	uint8_t *out;
+	size_t nout, out_at;
+};
+
+struct blob {
+	uint8_t *p;
+	size_t len;
+	bool given;
+};
+
+struct rdv_root {
+	struct sircl_ctx *ctx;
+	struct key_ring keys;
+	struct address at;
+	int listener, quit;
+	pthread_t thread;
+	struct conn conn[CONNS];
+	int n, joined, given, left, round;
+	int member[COLL_MAX_RANKS]; /* rank -> conn, -1 */
+	struct blob blob[COLL_MAX_RANKS];
+	uint64_t deadline;
+	bool failed, done, started;
+	sircl_result_t fail_code;
+	char fail_msg[ERROR_MSG_MAX];
+	uint8_t job[RDV_JOB], job_key[KEY_BYTES];
+	char lab[40];
+};
+
+static uint64_t now(const struct rdv_root *r)
+{
+	return r->ctx->clock(r->ctx->clock_arg);
+}
+
+static void drop(struct rdv_root *r, struct conn *c)
+{
+	if (c->state == CONN_MEMBER && c->rank >= 0)
+		r->member[c->rank] = -1;
+	close(c->fd);
+	free(c->in);
+	free(c->out);
+	memset(c, 0, sizeof(*c));
+	c->fd = -1;
+}
+
+static bool queue(struct conn *c, const void *p, size_t n)
+{
+	uint8_t *grown = realloc(c->out, c->nout + n);
+
+	if (!grown)
+		return false;
+	memcpy(grown + c->nout, p, n);
+	c->out = grown;
+	c->nout += n;
+	return true;
+}
+
+static bool queue_message(struct conn *c, enum rdv_type type, const void *body, size_t n)
+{
+	uint8_t head[5];
+	struct wire w = wire_over(head, sizeof(head));
+
+	wire_put(&w, n, 4);
+	wire_put(&w, type, 1);
+	return queue(c, head, sizeof(head)) && queue(c, body, n);
+}
+
+static void queue_failure(struct rdv_root *r, struct conn *c)
+{
+	uint8_t body[4 + ERROR_MSG_MAX];
+	struct wire w = wire_over(body, sizeof(body));
+
+	wire_put(&w, r->fail_code, 4);
+	wire_put_bytes(&w, r->fail_msg, strlen(r->fail_msg));
+	queue_message(c, RDV_FAIL, body, w.pos);
+}
+
+/* The first sentence wins; everybody gets it, also who comes while we linger. The job is over. */
+static void fail_all(struct rdv_root *r, sircl_result_t code, const char *msg)
+{
+	if (r->failed)
+		return;
+	r->failed = true;
+	r->deadline = now(r) + LINGER;
+	r->fail_code = code;
+	snprintf(r->fail_msg, sizeof(r->fail_msg), "%s", msg);
+	log_info(&r->ctx->log, LOG_INIT, "rendezvous: failed: %s", msg);
+	for (int i = 0; i < CONNS; i++)
+		if (r->conn[i].state == CONN_MEMBER)
+			queue_failure(r, &r->conn[i]);
+}
+
+static void fail_conn(struct rdv_root *r, struct conn *c, const char *msg)
+{
+	fail_all(r, SIRCL_INVALID_ARGUMENT, msg);
+	queue_failure(r, c);
+}
+
+static void on_join(struct rdv_root *r, struct conn *c, struct wire *w)
+{
+	unsigned version = (unsigned)wire_get(w, 2);
+	int n = (int)wire_get(w, 2), rank = (int)wire_get(w, 2);
+	uint64_t limit = now(r) + tick_min(wire_get(w, 8), 1000ull * 86400 * 365) * MSEC;
+	char msg[256];
+
+	if (r->failed) {
+		queue_failure(r, c);
+	} else if (w->bad || version != RDV_VERSION) {
+		snprintf(msg, sizeof(msg),
+			 "a rank speaks rendezvous version %u, the root speaks %d: use the same libsircl on "
+			 "all ranks",
+			 version, RDV_VERSION);
+		fail_conn(r, c, msg);
+	} else if (n < 1 || n > COLL_MAX_RANKS || rank >= n) {
+		snprintf(msg, sizeof(msg), "rank %d of %d is out of range: 1 to %d ranks, 0 <= rank < size",
+			 rank, n, COLL_MAX_RANKS);
+		fail_conn(r, c, msg);
+	} else if (r->n && n != r->n) {
+		snprintf(msg, sizeof(msg),
+			 "rank %d was started with size %d, the ranks before it with size %d: give all the "
+			 "same",
+			 rank, n, r->n);
+		fail_conn(r, c, msg);
+	} else if (r->member[rank] >= 0) {
+		snprintf(msg, sizeof(msg),
+			 "two processes came to the rendezvous as rank %d: give each rank once", rank);
+		fail_conn(r, c, msg);
+	} else {
+		/* a little earlier than the rank itself would give up, so that its sentence can still reach
+		 * it */
+		limit -= tick_min(200 * MSEC, (limit - now(r)) / 4);
+		r->deadline = r->n ? tick_min(r->deadline, limit) : limit;
+		r->n = n;
+		r->joined++;
+		r->member[rank] = (int)(c - r->conn);
+		c->rank = rank;
+		c->state = CONN_MEMBER;
+	}
+}
+
+/* Everybody's blob is here: the answer is the same bytes for all. */
+static void answer_round(struct rdv_root *r)
+{
+	size_t len = r->round == 0 ? RDV_JOB + 1 + KEY_BYTES + sizeof(r->lab) : 0;
+	uint8_t *body;
+	struct wire w;
+
+	for (int i = 0; i < r->n; i++)
+		len += 4 + r->blob[i].len;
+	body = malloc(len ? len : 1);
+	if (!body) {
+		fail_all(r, SIRCL_NO_MEMORY, "no memory at the rendezvous");
+		return;
+	}
+	w = wire_over(body, len);
+	if (r->round == 0) {
+		wire_put_bytes(&w, r->job, RDV_JOB);
+		wire_put(&w, r->keys.n == 0, 1);
+		wire_put_bytes(&w, r->job_key, KEY_BYTES);
+		wire_put_text(&w, r->lab, sizeof(r->lab));
+	}
+	for (int i = 0; i < r->n; i++) {
+		wire_put(&w, r->blob[i].len, 4);
+		wire_put_bytes(&w, r->blob[i].p, r->blob[i].len);
+	}
+	for (int i = 0; i < r->n; i++) {
+		if (!queue_message(&r->conn[r->member[i]], RDV_ROUND, body, len))
+			fail_all(r, SIRCL_NO_MEMORY, "no memory at the rendezvous");
+		free(r->blob[i].p);
+		r->blob[i] = (struct blob){ 0 };
+	}
+	free(body);
+	r->given = 0;
+	r->round++;
+}
+
+static void on_message(struct rdv_root *r, struct conn *c, uint8_t type, uint8_t *body, size_t len)
+{
+	struct wire w = wire_over(body, len);
+
+	if (c->state == CONN_JOINING && type == RDV_JOIN) {
+		on_join(r, c, &w);
+		return;
+	}
+	if (r->failed || c->state != CONN_MEMBER)
+		return;
+	if (type == RDV_BLOB && !r->blob[c->rank].given && len <= RDV_BLOB_MAX) {
+		struct blob *b = &r->blob[c->rank];
+
+		b->p = malloc(len ? len : 1);
+		if (!b->p) {
+			fail_all(r, SIRCL_NO_MEMORY, "no memory at the rendezvous");
+			return;
+		}
+		memcpy(b->p, body, len);
+		b->len = len;
+		b->given = true;
+		if (++r->given == r->n)
+			answer_round(r);
+	} else if (type == RDV_FAIL && len >= 4) {
+		char msg[ERROR_MSG_MAX];
+		sircl_result_t code = (sircl_result_t)wire_get(&w, 4);
+
+		snprintf(msg, sizeof(msg), "%.*s", (int)(len - 4), (const char *)body + 4);
+		fail_all(r, code == SIRCL_SUCCESS || code > SIRCL_IN_PROGRESS ? SIRCL_REMOTE_ERROR : code,
+			 msg);
+	} else if (type == RDV_LEAVE) {
+		r->left++;
+		c->state = CONN_JOINING; /* its end of file is no failure any more */
+		r->member[c->rank] = -1;
+		if (r->left == r->n)
+			r->done = true;
+	}
+}
+
+static bool proved(struct rdv_root *r, struct conn *c)
+{
+	struct ucred peer;
+	socklen_t size = sizeof(peer);
+
+	if (r->keys.n > 0)
+		return false;
+	return address_is_unix(&r->at) && getsockopt(c->fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&
+	       peer.uid == geteuid();
+}
+
+/* One step of the handshake from c->in; false: drop the stranger. */
+static bool on_auth(struct rdv_root *r, struct conn *c, const uint8_t *msg, size_t n)
+{
+	uint8_t out[AUTH_MSG_MAX];
+	size_t nout = 0;
+
+	if (auth_step(&c->auth, msg, n, out, &nout) != SIRCL_SUCCESS) {
+		log_warn(&r->ctx->log, "rendezvous: a connection was refused: %s", error_last()->msg);
+		return false;
+	}
+	if (nout && !queue(c, out, nout))
+		return false;
+	if (c->auth.state == AUTH_OK)
+		c->state = CONN_JOINING;
+	return true;
+}
+
+/* Takes whole messages out of c->in. False: drop. */
+static bool parse(struct rdv_root *r, struct conn *c)
+{
+	size_t at = 0;
+
+	for (;;) {
+		const uint8_t *p = c->in + at;
+		size_t have = c->nin - at, need;
+
+		if (c->state == CONN_AUTH) {
+			if (have < 2)
+				break;
+			need = p[0] | (size_t)p[1] << 8;
+			if (need < 2 || need > AUTH_MSG_MAX)
+				return false;
+			if (have < need)
+				break;
+			if (!on_auth(r, c, p, need))
+				return false;
+		} else {
+			if (have < 5)
+				break;
+			need = (size_t)(p[0] | p[1] << 8 | p[2] << 16) + ((size_t)p[3] << 24) + 5;
+			if (need > RDV_BLOB_MAX + 5)
+				return false;
+			if (have < need)
+				break;
+			on_message(r, c, p[4], c->in + at + 5, need - 5);
+		}
+		at += need;
+	}
+	memmove(c->in, c->in + at, c->nin - at);
+	c->nin -= at;
+	return true;
+}
+
+static void gone(struct rdv_root *r, struct conn *c)
+{
+	char msg[160];
+
+	if (c->state == CONN_MEMBER && !r->failed && !r->done) {
+		snprintf(msg, sizeof(msg),
+			 "rank %d went away during the start (round %d): see what it printed last", c->rank,
+			 r->round);
+		drop(r, c);
+		fail_all(r, SIRCL_REMOTE_ERROR, msg);
+		return;
+	}
+	drop(r, c);
+}
+
+static void read_conn(struct rdv_root *r, struct conn *c)
+{
+	for (;;) {
+		ssize_t k = recv(c->fd, c->in + c->nin, c->cap - c->nin, MSG_DONTWAIT);
+
+		if (k < 0 && (errno == EAGAIN || errno == EINTR))
+			return;
+		if (k <= 0) {
+			gone(r, c);
+			return;
+		}
+		c->nin += (size_t)k;
+		if (!parse(r, c)) {
+			gone(r, c);
+			return;
+		}
+	}
+}
+
+static void write_conn(struct rdv_root *r, struct conn *c)
+{
+	while (c->out_at < c->nout) {
+		ssize_t k = send(c->fd, c->out + c->out_at, c->nout - c->out_at, MSG_DONTWAIT | MSG_NOSIGNAL);
+
+		if (k < 0 && (errno == EAGAIN || errno == EINTR))
+			return;
+		if (k < 0) {
+			gone(r, c);
+			return;
+		}
+		c->out_at += (size_t)k;
+	}
+	c->nout = c->out_at = 0;
+}
+
+static void accept_all(struct rdv_root *r)
+{
+	for (;;) {
+		int fd = accept4(r->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK), strangers = 0;
+		struct conn *c = NULL;
+
+		if (fd < 0)
+			return;
+		for (int i = 0; i < CONNS; i++) {
+			strangers += r->conn[i].state == CONN_AUTH;
+			if (!c && r->conn[i].state == CONN_FREE)
+				c = &r->conn[i];
+		}
+		if (!c || strangers >= STRANGERS) {
+			close(fd);
+			continue;
+		}
+		memset(c, 0, sizeof(*c));
+		c->fd = fd;
+		c->rank = -1;
+		c->since = now(r);
+		c->cap = RDV_BLOB_MAX + 5 + AUTH_MSG_MAX;
+		c->in = malloc(c->cap);
+		c->state = proved(r, c) ? CONN_JOINING : CONN_AUTH;
+		if (!c->in || (c->state == CONN_AUTH && r->keys.n == 0)) {
+			drop(r, c);
+			continue;
+		}
+		auth_start(&c->auth, &r->keys, false, RDV_AUTH_CONTEXT, sizeof(RDV_AUTH_CONTEXT), "", 0);
+	}
+}
+
+static void on_deadline(struct rdv_root *r)
+{
+	char msg[ERROR_MSG_MAX], missing[256] = "", text[ADDRESS_TEXT];
+	size_t at = 0;
+	bool coming = r->joined < r->n;
+
+	for (int i = 0; i < r->n && at < sizeof(missing) - 8; i++)
+		if (coming ? r->member[i] < 0 : !r->blob[i].given)
+			at += (size_t)snprintf(missing + at, sizeof(missing) - at, "%s%d", at ? ", " : "", i);
+	if (coming)
+		snprintf(msg, sizeof(msg),
+			 "rank %s of %d did not come to the rendezvous at %s within the limit: start it, "
+			 "with the same SIRCL_ROOT and key; "
+			 "is the address reachable from its machine? (limit: SIRCL_START_TIMEOUT)",
+			 missing, r->n, address_text(&r->at, text));
+	else
+		snprintf(msg, sizeof(msg),
+			 "rank %s of %d did not answer in round %d of the start within the limit", missing,
+			 r->n, r->round);
+	fail_all(r, SIRCL_TIMEOUT, msg);
+}
+
+/* Closing with unread bytes in a socket resets it and may destroy the sentence on its way: stay until the
+ * others have closed. */
+static bool all_gone(const struct rdv_root *r)
+{
+	for (int i = 0; i < CONNS; i++)
+		if (r->conn[i].state != CONN_FREE && r->conn[i].state != CONN_AUTH)
+			return false;
+	return true;
+}
+
+static void *serve(void *arg)
+{
+	struct rdv_root *r = arg;
+	struct pollfd p[CONNS + 2];
+
+	while (!r->done && !(r->failed && (all_gone(r) || now(r) >= r->deadline))) {
+		int which[CONNS], k = 2, wait = 1000;
+		uint64_t t = now(r);
+
+		p[0] = (struct pollfd){ .fd = r->quit, .events = POLLIN };
+		p[1] = (struct pollfd){ .fd = r->listener, .events = POLLIN };
+		for (int i = 0; i < CONNS; i++) {
+			struct conn *c = &r->conn[i];
+
+			if (c->state == CONN_AUTH && t - c->since > AUTH_LIMIT)
+				drop(r, c);
+			if (c->state == CONN_FREE)
+				continue;
+			which[k - 2] = i;
+			p[k++] = (struct pollfd){
+				.fd = c->fd, .events = (short)(POLLIN | (c->out_at < c->nout ? POLLOUT : 0))
+			};
+		}
+		if (r->n && !r->failed && t >= r->deadline) {
+			on_deadline(r);
+			continue;
+		}
+		if (r->n || r->failed)
+			wait = (int)tick_min((r->deadline > t ? r->deadline - t : 0) / MSEC + 1, 1000);
+		if (poll(p, (nfds_t)k, wait) < 0 && errno != EINTR)
+			break;
+		if (p[0].revents) {
+			fail_all(r, SIRCL_ABORTED, "the process that serves the rendezvous ended it");
+			for (int i = 0; i < CONNS; i++)
+				if (r->conn[i].state != CONN_FREE)
+					write_conn(r, &r->conn[i]);
+			break;
+		}
+		for (int i = 2; i < k; i++) {
+			struct conn *c = &r->conn[which[i - 2]];
+
+			if (c->state != CONN_FREE && (p[i].revents & (POLLIN | POLLHUP | POLLERR)))
+				read_conn(r, c);
+		}
+		if (p[1].revents)
+			accept_all(r);
+		for (int i = 0; i < CONNS; i++)
+			if (r->conn[i].state != CONN_FREE)
+				write_conn(r, &r->conn[i]);
+	}
+	/* close now, so that late comers are refused instead of waiting */
+	for (int i = 0; i < CONNS; i++)
+		if (r->conn[i].state != CONN_FREE)
+			drop(r, &r->conn[i]);
+	close(r->listener);
+	r->listener = -1;
+	return NULL;
+}
+
+static sircl_result_t listen_at(struct rdv_root *r)
+{
+	int on = 1;
+	char text[ADDRESS_TEXT];
+
+	r->listener = socket(r->at.ss.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (r->listener < 0)
+		return error_set(SIRCL_SYSTEM_ERROR, "no socket for the rendezvous: %s", strerror(errno));
+	if (!address_is_unix(&r->at))
+		setsockopt(r->listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+	r->at.len = r->at.len ? r->at.len : sizeof(r->at.ss);
+	if (bind(r->listener, (struct sockaddr *)&r->at.ss, r->at.len) != 0 ||
+	    listen(r->listener, CONNS) != 0)
+		return error_set(SIRCL_SYSTEM_ERROR,
+				 "the rendezvous cannot listen at %s: %s; is another job using it "
+				 "(SIRCL_PORT), is the address this "
+				 "machine's (SIRCL_ROOT)?",
+				 address_text(&r->at, text), strerror(errno));
+	if (!address_is_unix(&r->at)) {
+		r->at.len = sizeof(r->at.ss);
+		getsockname(r->listener, (struct sockaddr *)&r->at.ss, &r->at.len);
+	}
+	return SIRCL_SUCCESS;
+}
+
+sircl_result_t rdv_root_start(struct sircl_ctx *ctx, struct address *at, const struct key_ring *keys,
+			      struct rdv_root **root)
+{
+	struct rdv_root *r = calloc(1, sizeof(*r));
+	const char *lab = param_str(&ctx->params, PARAM_LAB);
+	sigset_t all, old;
+	sircl_result_t ret;
+	int rc;
+
+	*root = NULL;
+	if (!r)
+		return error_set(SIRCL_NO_MEMORY, "no memory for the rendezvous");
+	r->ctx = ctx;
+	r->keys = *keys;
+	r->at = *at;
+	r->listener = r->quit = -1;
+	for (int i = 0; i < CONNS; i++)
+		r->conn[i].fd = -1;
+	for (int i = 0; i < COLL_MAX_RANKS; i++)
+		r->member[i] = -1;
+	if (lab)
+		snprintf(r->lab, sizeof(r->lab), "%s", lab);
+	else
+		snprintf(r->lab, sizeof(r->lab), "%d", (int)getpid());
+	CHECK_GOTO(auth_random(r->job, sizeof(r->job)), fail);
+	CHECK_GOTO(auth_random(r->job_key, sizeof(r->job_key)), fail);
+	if (keys->n > 0)
+		memset(r->job_key, 0,
+		       sizeof(r->job_key)); /* never a secret over a connection that is not encrypted */
+	CHECK_GOTO(listen_at(r), fail);
+	r->quit = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	sigfillset(&all); /* signals are the application's */
+	pthread_sigmask(SIG_BLOCK, &all, &old);
+	rc = r->quit < 0 ? errno : pthread_create(&r->thread, NULL, serve, r);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (rc != 0) {
+		ret = error_set(SIRCL_SYSTEM_ERROR, "no thread for the rendezvous: %s", strerror(rc));
+		goto fail;
+	}
+	r->started = true;
+	*at = r->at;
+	*root = r;
+	return SIRCL_SUCCESS;
+fail:
+	rdv_root_stop(r);
+	return ret;
+}
+
+bool rdv_root_finish(struct rdv_root *r, uint64_t limit_ns)
+{
+	struct timespec t;
+
+	if (!r->started)
+		return true;
+	clock_gettime(CLOCK_REALTIME, &t); /* the clock of pthread_timedjoin_np */
+	t.tv_sec += (time_t)(limit_ns / SEC);
+	t.tv_nsec += (long)(limit_ns % SEC);
+	if (t.tv_nsec >= (long)SEC) {
+		t.tv_nsec -= (long)SEC;
+		t.tv_sec++;
+	}
+	if (pthread_timedjoin_np(r->thread, NULL, &t) == 0)
+		r->started = false;
+	return !r->started;
+}
+
+void rdv_root_stop(struct rdv_root *r)
+{
+	uint64_t one = 1;
+
+	if (!r)
+		return;
+	if (r->started) {
+		if (write(r->quit, &one, sizeof(one)) < 0)
+			(void)0; /* the counter is full: it is readable, which is all that matters */
+		pthread_join(r->thread, NULL);
+	}
+	for (int i = 0; i < COLL_MAX_RANKS; i++)
+		free(r->blob[i].p);
+	if (r->listener >= 0)
+		close(r->listener);
+	if (r->quit >= 0)
+		close(r->quit);
+	key_ring_wipe(&r->keys);
+	free(r);
+}

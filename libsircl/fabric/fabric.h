@@ -9,17 +9,13 @@
 #include "engine/engine.h"
 #include "link/chan.h"
 
-/* A unique id's contents; exactly SIRCL_UNIQUE_ID_BYTES on the wire. */
-struct fabric_id;
+struct rdv_root;
 
-/* Rendezvous root: a listening socket and a thread that serves one job. */
-struct fabric_root;
 /*
- * Opens the root on the management interface (or a unix socket, when `local`), with a fresh secret, and
- * writes the id.
+ * For sircl_get_unique_id: opens a rendezvous root on the management interface with a fresh secret and writes
+ * the id. `ctx` must outlive the root; rdv_root_stop (fabric/rdv.h) ends it.
  */
-sircl_result_t fabric_root_create(struct sircl_ctx *, bool local, sircl_unique_id_t *, struct fabric_root **);
-void fabric_root_destroy(struct fabric_root *); /* waits for a job that is being served, at most its limit */
+sircl_result_t fabric_make_id(struct sircl_ctx *, sircl_unique_id_t *, struct rdv_root **);
 
 /* Everything a started context has. */
 struct fabric {
@@ -34,6 +30,7 @@ struct fabric {
 	struct chan_net *net;
 	struct link *link[LINK_SIDES]; /* NULL: none */
 	struct engine *engine;
+	struct rdv_root *root; /* on the rank that serves the rendezvous itself */
 };
 
 struct fabric_cfg {
@@ -52,6 +49,6 @@ sircl_result_t fabric_start(const struct fabric_cfg *, struct fabric **);
 /* Orderly: BYE on both links, waits at most `limit_ns`, then frees everything. */
 sircl_result_t fabric_stop(struct fabric *, uint64_t limit_ns);
 
-/* For sircl run: a secret for SIRCL_SECRET (hex), at least 65 bytes of room. */
+/* For sircl run and others that start ranks: a secret for SIRCL_SECRET (hex), at least 65 bytes of room. */
 sircl_result_t fabric_make_secret(char *hex, size_t n);
 #endif

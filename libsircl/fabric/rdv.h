@@ -36,6 +36,7 @@ struct rdv {
 	struct address at;
 	int fd, rank, n, round;
 	uint64_t limit;
+	bool failed; /* the root has told the sentence that ends this start */
 	uint8_t *buf; /* RDV_MSG_MAX, holds the last round's answer */
 	size_t len;
 	uint8_t job[RDV_JOB]; /* after the first round: chosen by the root */

@@ -232,6 +232,7 @@ static sircl_result_t take_failure(struct rdv *r)
 	sircl_result_t code = (sircl_result_t)wire_get(&w, 4);
 	size_t n = r->len > 4 ? r->len - 4 : 0;
 
+	r->failed = true;
 	if (w.bad || code == SIRCL_SUCCESS || code > SIRCL_IN_PROGRESS)
 		return lost(r, "a malformed failure");
 	return error_set(code, "%.*s", (int)n, (const char *)r->buf + 4);
@@ -270,7 +271,7 @@ sircl_result_t rdv_fail(struct rdv *r, const struct sircl_error *e)
 	struct wire w = wire_over(body, sizeof(body));
 	uint8_t type;
 
-	if (r->fd >= 0) {
+	if (r->fd >= 0 && !r->failed) {
 		wire_put(&w, keep.code, 4);
 		wire_put_bytes(&w, keep.msg, strlen(keep.msg));
 		/* the root's answer is the sentence that won; ours may have come second */

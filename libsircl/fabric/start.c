@@ -1,0 +1,376 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The start of a context from end to end, and its orderly stop. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "fabric/internal.h"
+#include "fabric/wire.h"
+
+/* Receive memory of a link: the team's window, one neighbour's point-to-point window and one to spare, far
+ * peers, relayed channels. */
+enum { RELAYED_CHANNELS = 16 };
+
+static void arena_sizes(const struct start *s, size_t *arena, size_t *relay)
+{
+	size_t window = (size_t)param_num(&s->ctx->params, PARAM_WINDOW),
+	       far = (size_t)param_num(&s->ctx->params, PARAM_RELAY_WINDOW);
+
+	*relay = s->cfg->n > 2 ? RELAYED_CHANNELS * far : 0;
+	*arena = 3 * window + *relay + (size_t)s->cfg->n * far;
+}
+
+static int position_of(const struct ring_map *m, int rank)
+{
+	for (int p = 0; p < m->n; p++)
+		if (m->rank_of[p] == rank)
+			return p;
+	return -1;
+}
+
+/* The cable at this side, or -1. */
+static int cable_at(const struct start *s, enum link_side side)
+{
+	int p = s->f->pos, c = side == LINK_NEXT ? p : p - 1;
+
+	if (s->map.ring)
+		c = (c + s->map.n) % s->map.n;
+	return c >= 0 && c < s->map.ncables ? c : -1;
+}
+
+static sircl_result_t open_link(struct start *s, enum link_side side, size_t arena)
+{
+	int c = cable_at(s, side), end = side == LINK_NEXT ? 0 : 1, peer;
+	struct link_cfg cfg = { .ctx = s->ctx,
+				.keys = &s->f->keys,
+				.lab = s->rdv.lab,
+				.side = side,
+				.cable = (uint16_t)c,
+				.arena_bytes = arena,
+				.ops = chan_net_link_ops(),
+				.user = s->f->net };
+
+	if (c < 0)
+		return SIRCL_SUCCESS;
+	peer = (s->f->pos + (side == LINK_NEXT ? 1 : s->map.n - 1)) % s->map.n;
+	memcpy(cfg.job, s->rdv.job, sizeof(cfg.job));
+	cfg.self = (uint16_t)s->f->pos;
+	cfg.peer = (uint16_t)peer;
+	cfg.self_rank = (uint16_t)s->cfg->rank;
+	cfg.peer_rank = s->map.rank_of[peer];
+	cfg.connects = s->f->pos < peer;
+	cfg.nlanes = s->map.cable[c].nlanes;
+	for (int l = 0; l < cfg.nlanes; l++) {
+		cfg.lane[l].ops = s->ops;
+		cfg.lane[l].dev = s->devices ? s->port[s->map.cable[c].port[end][l]].name : NULL;
+	}
+	CHECK(link_open(&cfg, &s->f->link[side]));
+	chan_net_set_link(s->f->net, side, s->f->link[side]);
+	return SIRCL_SUCCESS;
+}
+
+static void write_addr(struct wire *w, const struct link *l)
+{
+	struct link_addr a = { .nlanes = 0 };
+
+	if (l)
+		link_local_addr(l, &a);
+	wire_put(w, a.nlanes, 1);
+	for (uint32_t i = 0; i < a.nlanes; i++) {
+		wire_put(w, a.lane[i].len, 2);
+		wire_put_bytes(w, a.lane[i].b, a.lane[i].len);
+	}
+}
+
+static void read_addr(struct wire *w, struct link_addr *a)
+{
+	memset(a, 0, sizeof(*a));
+	a->nlanes = (uint32_t)wire_get(w, 1);
+	if (a->nlanes > LANES_MAX)
+		w->bad = true;
+	for (uint32_t i = 0; i < a->nlanes && !w->bad; i++) {
+		a->lane[i].len = (uint16_t)wire_get(w, 2);
+		if (a->lane[i].len > sizeof(a->lane[i].b))
+			w->bad = true;
+		else
+			wire_get_bytes(w, a->lane[i].b, a->lane[i].len);
+	}
+}
+
+/* The addresses of what the neighbour at `side` opened towards us. */
+static sircl_result_t peer_addr(const struct start *s, enum link_side side, struct link_addr *a)
+{
+	int peer = s->map.rank_of[(s->f->pos + (side == LINK_NEXT ? 1 : s->map.n - 1)) % s->map.n];
+	struct wire w = wire_over((void *)(uintptr_t)s->rdv.blob[peer].p, s->rdv.blob[peer].len);
+	struct link_addr next, prev;
+
+	read_addr(&w, &next);
+	read_addr(&w, &prev);
+	*a = side == LINK_NEXT ? prev : next;
+	if (w.bad || a->nlanes == 0)
+		return error_set(
+			SIRCL_REMOTE_ERROR,
+			"rank %d (%s) sent malformed lane addresses: install the same version everywhere",
+			peer, s->rec[peer].host);
+	return SIRCL_SUCCESS;
+}
+
+struct wait_links {
+	const struct start *s;
+	bool all; /* every lane, not only one per link */
+};
+
+static bool links_up(void *arg)
+{
+	const struct wait_links *w = arg;
+
+	for (int side = 0; side < LINK_SIDES; side++) {
+		const struct link *l = w->s->f->link[side];
+
+		if (!l)
+			continue;
+		switch (link_state(l)) {
+		case LINK_UP:
+			break;
+		case LINK_DEAD:
+			return true; /* looked at by the caller */
+		case LINK_DEGRADED:
+			if (!w->all)
+				break;
+			return false;
+		default:
+			return false;
+		}
+	}
+	return true;
+}
+
+static sircl_result_t wait_links(struct start *s)
+{
+	struct wait_links w = { .s = s, .all = true };
+	uint64_t t = s->ctx->clock(s->ctx->clock_arg), half = t + (s->limit > t ? (s->limit - t) / 2 : 0);
+	sircl_result_t ret = engine_wait_until(s->f->engine, links_up, &w, tick_min(half, t + 5 * SEC));
+
+	if (ret == SIRCL_TIMEOUT) {
+		w.all = false;
+		ret = engine_wait_until(s->f->engine, links_up, &w,
+					s->limit > 300 * MSEC ? s->limit - 300 * MSEC : s->limit);
+	}
+	for (int side = 0; side < LINK_SIDES; side++) {
+		const struct link *l = s->f->link[side];
+		int c = cable_at(s, (enum link_side)side), peer;
+		struct link_stats st;
+
+		if (!l)
+			continue;
+		peer = s->map.cable[c].rank[side == LINK_NEXT ? 1 : 0];
+		if (link_state(l) == LINK_DEAD)
+			return error_again(link_error(l));
+		link_stats(l, &st);
+		if (link_state(l) == LINK_CONNECTING)
+			return error_set(SIRCL_TIMEOUT,
+					 "rank %d: no lane of cable %d to rank %d (%s) came up within the "
+					 "limit (%d lanes, %s); is that process "
+					 "alive, does a firewall block it?",
+					 s->cfg->rank, c, peer, s->rec[peer].host, st.lanes, s->ops->name);
+		if (link_state(l) == LINK_DEGRADED)
+			log_warn(&s->ctx->log,
+				 "rank %d: cable %d to rank %d (%s): only %d of %d lanes are up",
+				 s->cfg->rank, c, peer, s->rec[peer].host, st.lanes_up, st.lanes);
+	}
+	return ret;
+}
+
+static int ranks_here(const struct start *s)
+{
+	int n = 0;
+
+	for (int i = 0; i < s->cfg->n; i++)
+		/* cores are shared by all ranks of one kernel, whatever their namespaces: host name and boot
+		 * say so */
+		n += !memcmp(s->rec[i].machine + 8, s->rec[s->cfg->rank].machine + 8, 4);
+	return n;
+}
+
+sircl_result_t start_links(struct start *s)
+{
+	struct chan_net_cfg net = { .ctx = s->ctx,
+				    .self = s->f->pos,
+				    .n = s->map.n,
+				    .ring = s->map.ring,
+				    .notice = s->cfg->notice,
+				    .user = s->cfg->user,
+				    .rank_of = s->f->rank_of };
+	struct engine_cfg eng = { .ctx = s->ctx, .background = true, .ranks_here = s->f->ranks_here };
+	size_t arena;
+	uint8_t buf[2 + 2 * LANES_MAX * (2 + sizeof(((struct lane_addr *)0)->b))];
+	struct wire w = wire_over(buf, sizeof(buf));
+
+	arena_sizes(s, &arena, &net.relay_limit);
+	CHECK(chan_net_create(&net, &s->f->net));
+	CHECK(open_link(s, LINK_NEXT, arena));
+	CHECK(open_link(s, LINK_PREV, arena));
+	write_addr(&w, s->f->link[LINK_NEXT]);
+	write_addr(&w, s->f->link[LINK_PREV]);
+	if (s->map.ncables)
+		CHECK(rdv_round(&s->rdv, buf, w.pos));
+	for (int side = 0; side < LINK_SIDES; side++) {
+		struct link_addr a;
+		struct tick t = ctx_tick(s->ctx);
+
+		if (!s->f->link[side])
+			continue;
+		CHECK(peer_addr(s, (enum link_side)side, &a));
+		CHECK(link_connect(s->f->link[side], &t, &a));
+	}
+	eng.net = s->f->net;
+	CHECK(engine_create(&eng, &s->f->engine));
+	CHECK(wait_links(s));
+	return s->map.ncables ? rdv_round(&s->rdv, "", 0) /* everybody is up */ : SIRCL_SUCCESS;
+}
+
+static sircl_result_t start_records(struct start *s)
+{
+	uint8_t buf[RDV_BLOB_MAX];
+	struct record mine;
+
+	record_make(&mine, s->ctx, s->limit);
+	CHECK(start_ports(s, &mine));
+	CHECK(rdv_round(&s->rdv, buf, record_write(&mine, buf, sizeof(buf))));
+	for (int i = 0; i < s->cfg->n; i++)
+		CHECK(record_read(&s->rec[i], i, s->rdv.blob[i].p, s->rdv.blob[i].len));
+	CHECK(records_agree(s->rec, s->cfg->n));
+	memcpy(s->f->job, s->rdv.job, sizeof(s->f->job));
+	if (s->rdv.has_job_key)
+		CHECK(key_ring_add(&s->f->keys, KEY_UNIQUE_ID, s->rdv.job_key, sizeof(s->rdv.job_key)));
+	return SIRCL_SUCCESS;
+}
+
+static sircl_result_t run_steps(struct start *s)
+{
+	struct fabric *f = s->f;
+
+	CHECK(start_records(s));
+	CHECK(start_cabling(s));
+	f->ring = s->map.ring;
+	f->pos = position_of(&s->map, s->cfg->rank);
+	memcpy(f->rank_of, s->map.rank_of, sizeof(f->rank_of));
+	f->class = !strcmp(s->ops->name, "shm") ? CLASS_SHM : CLASS_TCP;
+	f->ranks_here = ranks_here(s);
+	return start_links(s);
+}
+
+/* One rank meets nobody: no rendezvous, no links. */
+static sircl_result_t start_alone(struct start *s)
+{
+	s->map.n = 1;
+	s->ops = lane_provider("shm");
+	s->f->class = CLASS_SHM;
+	s->f->ranks_here = 1;
+	return start_links(s);
+}
+
+sircl_result_t fabric_start(const struct fabric_cfg *cfg, struct fabric **out)
+{
+	struct start *s = calloc(1, sizeof(*s));
+	struct fabric *f = calloc(1, sizeof(*f));
+	sircl_result_t ret;
+
+	*out = NULL;
+	if (!s || !f) {
+		free(s);
+		free(f);
+		return error_set(SIRCL_NO_MEMORY, "rank %d: no memory to start", cfg->rank);
+	}
+	f->ctx = cfg->ctx;
+	f->rank = cfg->rank;
+	f->n = cfg->n;
+	s->ctx = cfg->ctx;
+	s->cfg = cfg;
+	s->f = f;
+	s->limit = cfg->limit;
+	s->rdv.fd = -1;
+	if (cfg->n == 1) {
+		ret = start_alone(s);
+	} else {
+		ret = start_meet(s);
+		if (ret == SIRCL_SUCCESS) {
+			ret = run_steps(s);
+			if (ret != SIRCL_SUCCESS)
+				ret = rdv_fail(&s->rdv, error_last());
+		}
+		rdv_leave(&s->rdv);
+	}
+	free(s);
+	if (ret != SIRCL_SUCCESS) {
+		struct sircl_error e = *error_last();
+
+		fabric_stop(f, 0);
+		return error_again(&e);
+	}
+	*out = f;
+	return SIRCL_SUCCESS;
+}
+
+static bool relays_gone(void *arg)
+{
+	const struct fabric *f = arg;
+	struct chan_net_stats st;
+
+	chan_net_stats(f->net, &st);
+	return st.relays == 0;
+}
+
+static bool both_closed(void *arg)
+{
+	const struct fabric *f = arg;
+
+	for (int side = 0; side < LINK_SIDES; side++)
+		if (f->link[side] && !link_closed(f->link[side]) && link_state(f->link[side]) != LINK_DEAD)
+			return false;
+	return true;
+}
+
+/* A relay lingers until the channels that pass through it are closed; then both ends of each link say
+ * goodbye. */
+static sircl_result_t say_goodbye(struct fabric *f, uint64_t limit_ns)
+{
+	struct tick t = ctx_tick(f->ctx);
+	uint64_t limit = t.now + limit_ns;
+	sircl_result_t ret = engine_wait_until(f->engine, relays_gone, f, limit);
+
+	engine_lock(f->engine);
+	t = ctx_tick(f->ctx);
+	for (int side = 0; side < LINK_SIDES; side++)
+		if (f->link[side] && link_state(f->link[side]) != LINK_DEAD)
+			link_bye(f->link[side], &t);
+	engine_unlock(f->engine);
+	if (engine_wait_until(f->engine, both_closed, f, limit) != SIRCL_SUCCESS)
+		return error_set(
+			SIRCL_TIMEOUT,
+			"rank %d: a neighbour did not say goodbye within %llu ms; its process may be stuck",
+			f->rank, (unsigned long long)(limit_ns / MSEC));
+	return ret;
+}
+
+sircl_result_t fabric_stop(struct fabric *f, uint64_t limit_ns)
+{
+	sircl_result_t ret = SIRCL_SUCCESS;
+
+	if (!f)
+		return ret;
+	if (f->engine && limit_ns)
+		ret = say_goodbye(f, limit_ns);
+	engine_destroy(f->engine);
+	if (f->net)
+		chan_net_destroy(f->net);
+	for (int side = 0; side < LINK_SIDES; side++)
+		if (f->link[side])
+			link_close(f->link[side]);
+	if (f->root) {
+		rdv_root_finish(f->root, 5 * SEC); /* after a failure too: others still read the sentence */
+		rdv_root_stop(f->root);
+	}
+	key_ring_wipe(&f->keys);
+	free(f);
+	return ret;
+}

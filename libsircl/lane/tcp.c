@@ -70,7 +70,7 @@ static void tcp_unreg(struct lane *lane, struct lane_mem *mem)
 	if (c->in_rec && c->left && c->region == mem->id) {
 		c->in_rec = c->rx_open = false;
 		c->rx_bad = true;
-		tcp_suspect(l, "the peer was writing into memory that has been withdrawn");
+		tcp_suspect(l, false, "the peer was writing into memory that has been withdrawn");
 	}
 }
 
@@ -210,9 +210,9 @@ static int tcp_poll(struct lane *lane, struct tick *t, struct lane_event *ev, in
 		int k = l->ndown < max ? l->ndown : max;
 
 		for (i = 0; i < k; i++)
-			ev[n++] = (struct lane_event){ .ev = LANE_DOWN,
-						       .epoch = l->down[i],
-						       .why = l->why_down };
+			ev[n++] = (struct lane_event){
+				.ev = LANE_DOWN, .epoch = l->down[i], .why = l->why_down, .gone = l->gone_down
+			};
 		l->ndown -= k;
 		memmove(l->down, l->down + k, (size_t)l->ndown * sizeof(l->down[0]));
 	}
@@ -237,7 +237,9 @@ static int tcp_poll(struct lane *lane, struct tick *t, struct lane_event *ev, in
 		l->done = 0;
 	}
 	if (l->ev_suspect && n < max && !c->rx_more) {
-		ev[n++] = (struct lane_event){ .ev = LANE_SUSPECT, .epoch = c->epoch, .why = l->why_suspect };
+		ev[n++] = (struct lane_event){
+			.ev = LANE_SUSPECT, .epoch = c->epoch, .why = l->why_suspect, .gone = l->gone_suspect
+		};
 		l->ev_suspect = false;
 	}
 	if (l->ev_fenced && n < max && l->state != TCP_FENCING) {
@@ -285,6 +287,7 @@ static void tcp_fence(struct lane *lane, uint32_t epoch)
 		l->fence_epoch = epoch;
 	l->ev_fenced = true;
 	if ((l->state == TCP_UP || l->state == TCP_SUSPECT) && epoch >= l->conn.epoch) {
+		tcp_say_fenced(l);
 		close(l->conn.fd);
 		l->conn.fd = -1;
 		l->conn.rx_open = false;

@@ -32,7 +32,7 @@ void tcp_up(struct tcp_lane *l, int fd, uint32_t epoch, uint64_t peer_len)
 	l->done = 0;
 }
 
-void tcp_suspect(struct tcp_lane *l, const char *fmt, ...)
+void tcp_suspect(struct tcp_lane *l, bool gone, const char *fmt, ...)
 {
 	va_list ap;
 
@@ -42,6 +42,7 @@ void tcp_suspect(struct tcp_lane *l, const char *fmt, ...)
 	vsnprintf(l->why_suspect, sizeof(l->why_suspect), fmt, ap);
 	va_end(ap);
 	l->state = TCP_SUSPECT;
+	l->gone_suspect = gone;
 	l->ev_suspect = true;
 }
 
@@ -135,7 +136,8 @@ void tcp_tx(struct tcp_lane *l)
 				continue;
 			c->blocked = true;
 			if (errno != EAGAIN && errno != EWOULDBLOCK)
-				tcp_suspect(l, "sending failed: %s", tcp_errno(errno, buf, sizeof(buf)));
+				tcp_suspect(l, errno == EPIPE || errno == ECONNRESET, "sending failed: %s",
+					    tcp_errno(errno, buf, sizeof(buf)));
 			return;
 		}
 		while (w > 0) {
@@ -152,13 +154,27 @@ void tcp_tx(struct tcp_lane *l)
 	}
 }
 
+/* Best effort: only between two records, and only if the socket has room. */
+void tcp_say_fenced(struct tcp_lane *l)
+{
+	struct tcp_conn *c = &l->conn;
+	struct tcp_rec r;
+	struct iovec v = { .iov_base = &r };
+	struct msghdr m = { .msg_iov = &v, .msg_iovlen = 1 };
+
+	if (c->iov_at != c->niov)
+		return;
+	v.iov_len = record(l, &r, TCP_FENCED, NULL, 0);
+	(void)l->sys->sendmsg(c->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
 /* ---- in ---- */
 
 static void broken(struct tcp_lane *l, const char *what)
 {
 	l->conn.rx_open = false;
 	l->conn.rx_bad = true;
-	tcp_suspect(l, "%s", what);
+	tcp_suspect(l, false, "%s", what);
 }
 
 static bool take_ack(struct tcp_lane *l, const struct tcp_rec *r)
@@ -189,7 +205,7 @@ static bool take_header(struct tcp_lane *l)
 		return false;
 	memcpy(&r, l->stage + c->rh, TCP_ACK_LEN);
 	kind = le32toh(r.kind) - TCP_MAGIC;
-	if (kind < TCP_ACK || kind > TCP_LAST) {
+	if (kind < TCP_ACK || kind > TCP_FENCED) {
 		broken(l, "the peer sent bytes that are no record");
 		return false;
 	}
@@ -208,6 +224,12 @@ static bool take_header(struct tcp_lane *l)
 	c->rh += hlen;
 	if (kind == TCP_ACK)
 		return true;
+	if (kind == TCP_FENCED) {
+		c->rx_open = false;
+		tcp_suspect(l, false, "the peer has fenced epoch %u", c->epoch);
+		l->gone_suspect = false; /* also if sending has failed a moment ago */
+		return true;
+	}
 	region = le32toh(r.region);
 	len = le32toh(r.len);
 	off = le64toh(r.off);
@@ -303,9 +325,10 @@ static bool receive(struct tcp_lane *l)
 			return false;
 		c->rx_open = false;
 		if (r == 0)
-			tcp_suspect(l, "the peer closed the connection");
+			tcp_suspect(l, true, "the peer closed the connection");
 		else
-			tcp_suspect(l, "receiving failed: %s", tcp_errno(errno, buf, sizeof(buf)));
+			tcp_suspect(l, errno == ECONNRESET, "receiving failed: %s",
+				    tcp_errno(errno, buf, sizeof(buf)));
 		return false;
 	}
 	k = 0;

@@ -72,13 +72,14 @@ static void hs_free(struct tcp_lane *l, struct tcp_hs *h)
 }
 
 /* The connecting side's handshake has failed. */
-static void down(struct tcp_lane *l, struct tcp_hs *h, const char *what)
+static void down(struct tcp_lane *l, struct tcp_hs *h, bool gone, const char *what)
 {
 	if (l->ndown == TCP_DOWNS) {
 		memmove(l->down, l->down + 1, sizeof(l->down) - sizeof(l->down[0]));
 		l->ndown--;
 	}
 	l->down[l->ndown++] = h->epoch;
+	l->gone_down = gone;
 	snprintf(l->why_down, sizeof(l->why_down), "%s", what);
 	hs_free(l, h);
 }
@@ -104,7 +105,7 @@ static void drop(struct tcp_lane *l, struct tcp_hs *h, const char *what)
 static void fail(struct tcp_lane *l, struct tcp_hs *h, const char *what)
 {
 	if (h->connects)
-		down(l, h, what);
+		down(l, h, false, what);
 	else
 		drop(l, h, what);
 }
@@ -124,7 +125,7 @@ void tcp_hs_connect(struct tcp_lane *l, const struct sockaddr_storage *to, sockl
 	h->nin = h->nout = h->out_at = 0;
 	if (tcp_socket(l, &h->fd) != SIRCL_SUCCESS) {
 		h->fd = -1;
-		down(l, h, error_last()->msg);
+		down(l, h, false, error_last()->msg);
 		return;
 	}
 	err = tcp_prepare(l, h->fd);
@@ -132,7 +133,7 @@ void tcp_hs_connect(struct tcp_lane *l, const struct sockaddr_storage *to, sockl
 		err = errno;
 	if (err) {
 		snprintf(text, sizeof(text), "connecting failed: %s", tcp_errno(err, buf, sizeof(buf)));
-		down(l, h, text);
+		down(l, h, err == ECONNREFUSED, text);
 		return;
 	}
 	start_auth(l, h);
@@ -140,7 +141,7 @@ void tcp_hs_connect(struct tcp_lane *l, const struct sockaddr_storage *to, sockl
 	put32(h->out + 8, TCP_VERSION);
 	put32(h->out + 12, epoch);
 	if (auth_step(&h->auth, NULL, 0, h->out + TCP_PREFACE_LEN, &h->nout) != SIRCL_SUCCESS)
-		down(l, h, error_last()->msg);
+		down(l, h, false, error_last()->msg);
 	h->nout += TCP_PREFACE_LEN;
 }
 
@@ -156,12 +157,17 @@ static bool flush(struct tcp_lane *l, struct tcp_hs *h)
 		ssize_t w = l->sys->sendmsg(h->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
 
 		if (w < 0) {
-			if (errno == EINTR)
+			int err = errno;
+
+			if (err == EINTR)
 				continue;
-			if (errno != EAGAIN && errno != EWOULDBLOCK) {
+			if (err != EAGAIN && err != EWOULDBLOCK) {
 				snprintf(text, sizeof(text), "connecting failed: %s",
-					 tcp_errno(errno, buf, sizeof(buf)));
-				fail(l, h, h->connects ? text : NULL);
+					 tcp_errno(err, buf, sizeof(buf)));
+				if (h->connects)
+					down(l, h, err == ECONNREFUSED, text);
+				else
+					drop(l, h, NULL);
 			}
 			return false;
 		}
@@ -244,7 +250,8 @@ static bool preface(struct tcp_lane *l, struct tcp_hs *h)
 	}
 	h->epoch = get32(h->in + 12);
 	h->nin = 0;
-	if (h->epoch < l->min_epoch) { /* a floor is a promise */
+	if (h->epoch < l->min_epoch ||
+	    h->epoch == UINT32_MAX) { /* a floor is a promise; epochs do not wrap */
 		drop(l, h, NULL);
 		return false;
 	}
@@ -283,11 +290,11 @@ static bool await_go(struct tcp_lane *l, struct tcp_hs *h)
 	if (!message(l, h))
 		return false;
 	if (h->nin != TCP_GO_LEN || h->in[2] != 'G') {
-		down(l, h, "bytes that are no handshake");
+		down(l, h, false, "bytes that are no handshake");
 		return false;
 	}
 	if (l->state != TCP_DOWN || h->epoch < l->min_epoch) {
-		down(l, h, "the epoch is fenced");
+		down(l, h, false, "the epoch is fenced");
 		return false;
 	}
 	h->fd = -1;
@@ -354,7 +361,7 @@ static void settle(struct tcp_lane *l)
 		return;
 	}
 	if (l->state == TCP_UP || l->state == TCP_SUSPECT) { /* its epoch is newer: min_epoch is above ours */
-		tcp_suspect(l, "the peer reconnects with epoch %u", best->epoch);
+		tcp_suspect(l, false, "the peer reconnects with epoch %u", best->epoch);
 		return;
 	}
 	if (l->state != TCP_DOWN || !l->accepting || l->ev_fenced)
@@ -456,7 +463,7 @@ void tcp_hs_cancel(struct tcp_lane *l, uint32_t below, const char *why)
 	int i;
 
 	if (l->out.state != TCP_HS_FREE && l->out.epoch < below)
-		down(l, &l->out, why);
+		down(l, &l->out, false, why);
 	for (i = 0; i < TCP_HALF_OPEN; i++)
 		if (l->half[i].state > TCP_HS_PREFACE && l->half[i].epoch < below)
 			drop(l, &l->half[i], NULL);

@@ -46,11 +46,13 @@ _Static_assert(TCP_ACK_EVERY <= TCP_WINDOW - TCP_SEG, "a sender that waits must 
 #define TCP_DOWNS 4
 
 /*
- * Records, little endian. ACK: the first 16 bytes. PART: 32 bytes and `len` bytes of payload, more records of
- * the same put follow. LAST: all 80 bytes and the payload; then the put is complete. ack_*: cumulative,
- * modulo 2^32: puts whose note was delivered, bytes of PART and LAST records that were taken.
+ * Records, little endian. ACK: the first 16 bytes. FENCED: the same; the sender has fenced and
+ * closes the socket, so the end that follows does not mean that its process has gone (sent where it can be:
+ * not in the middle of a record). PART: 32 bytes and `len` bytes of payload, more records of the same put
+ * follow. LAST: all 80 bytes and the payload; then the put is complete. ack_*: cumulative, modulo 2^32: puts
+ * whose note was delivered, bytes of PART and LAST records that were taken.
  */
-enum tcp_kind { TCP_ACK = 1, TCP_PART = 2, TCP_LAST = 3 };
+enum tcp_kind { TCP_ACK = 1, TCP_PART = 2, TCP_LAST = 3, TCP_FENCED = 4 };
 #define TCP_MAGIC 0x534c0000u /* upper half of tcp_rec.kind */
 struct tcp_rec {
 	uint32_t kind, crc, ack_puts, ack_bytes; /* crc: CRC32C of the header with this field 0 */
@@ -193,6 +195,7 @@ struct tcp_lane {
 	uint32_t fence_epoch, done;
 	uint32_t down[TCP_DOWNS];
 	int ndown;
+	bool gone_suspect, gone_down; /* lane_event.gone */
 	char why_suspect[256], why_down[256];
 
 	struct lane_stats stats;
@@ -219,12 +222,14 @@ int tcp_hs_arm(struct tcp_lane *, struct pollfd *, int max);
 
 /* tcp_conn.c */
 void tcp_up(struct tcp_lane *, int fd, uint32_t epoch, uint64_t peer_len);
-void tcp_suspect(struct tcp_lane *, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* gone: evidence that the peer's process is not there */
+void tcp_suspect(struct tcp_lane *, bool gone, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+void tcp_say_fenced(struct tcp_lane *);
 void tcp_tx(struct tcp_lane *);
 int tcp_rx(struct tcp_lane *, struct lane_event *, int max);
 int tcp_rx_staged(struct tcp_lane *, struct lane_event *, int max); /* without reading */
 static inline uint32_t tcp_kind_len(uint32_t kind)
 {
-	return kind == TCP_ACK ? TCP_ACK_LEN : kind == TCP_PART ? TCP_PART_LEN : TCP_LAST_LEN;
+	return kind == TCP_LAST ? TCP_LAST_LEN : kind == TCP_PART ? TCP_PART_LEN : TCP_ACK_LEN;
 }
 #endif

@@ -1,0 +1,784 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The tcp provider between two well-behaved ends: handshake, puts and notes, acknowledgements, fences,
+ * epochs. */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <sys/socket.h>
+#include "lane_tcp_pair.h"
+
+static uint32_t mix(uint64_t x)
+{
+	x = (x ^ (x >> 31)) * 0x9e3779b97f4a7c15ull;
+	x = (x ^ (x >> 29)) * 0xbf58476d1ce4e5b9ull;
+	return (uint32_t)(x >> 32);
+}
+static void pattern(uint8_t *p, uint32_t len, uint64_t seed)
+{
+	for (uint32_t i = 0; i < len; i++)
+		p[i] = (uint8_t)(mix(seed * 1000003u + i / 4) >> (8 * (i % 4)));
+}
+static bool is_pattern(const uint8_t *p, uint32_t len, uint64_t seed)
+{
+	for (uint32_t i = 0; i < len; i++)
+		if (p[i] != (uint8_t)(mix(seed * 1000003u + i / 4) >> (8 * (i % 4))))
+			return false;
+	return true;
+}
+
+START_TEST(test_lane_tcp_comes_up_at_both_ends)
+{
+	struct pair *p = pair_new();
+
+	pair_open(p);
+	pair_up(p, 1);
+	ck_assert_int_eq(p->a.seen.down + p->b.seen.down + p->a.seen.suspect + p->b.seen.suspect, 0);
+	pair_close(p);
+}
+END_TEST
+
+START_TEST(test_lane_tcp_put_lands_before_its_note)
+{
+	static const uint32_t len[] = { 0, 1, 8, 4096, 16384, 32768, 32769, 65536, TCP_MAX_PUT };
+	struct pair *p = pair_new();
+	uint8_t *src = malloc(TCP_MAX_PUT);
+
+	pair_open(p);
+	pair_up(p, 1);
+	for (unsigned i = 0; i < sizeof(len) / sizeof(len[0]); i++) {
+		pattern(src, len[i], i);
+		ck_assert(end_put(&p->a, src, len[i], 100 + i, i));
+		POLL_UNTIL(p, p->b.seen.notes == i + 1);
+		ck_assert_uint_eq(p->b.seen.notes, i + 1);
+		ck_assert(is_pattern(p->b.arena + 100 + i, len[i], i));
+	}
+	ck_assert(!p->b.seen.unordered);
+	free(src);
+	pair_close(p);
+}
+END_TEST
+
+START_TEST(test_lane_tcp_lands_in_registered_regions)
+{
+	struct pair *p = pair_new();
+	uint8_t mine[1000] = { 0 }, src[1000];
+	struct lane_mem mem;
+	struct lane_export exp;
+	struct lane_put put = { .src = src, .len = 900, .dst = &exp, .dst_off = 100, .note = { .w = { 0 } } };
+
+	pair_open(p);
+	pair_up(p, 1);
+	pattern(src, sizeof(src), 7);
+	ck_assert_int_eq(lane_tcp_ops.reg(p->b.l, 5, mine, sizeof(mine), &mem, &exp), SIRCL_SUCCESS);
+	ck_assert_int_ne(lane_tcp_ops.reg(p->b.l, 5, mine, sizeof(mine), &mem, &exp), SIRCL_SUCCESS);
+	ck_assert_int_ne(lane_tcp_ops.reg(p->b.l, LANE_REGIONS_MAX, mine, sizeof(mine), &mem, &exp),
+			 SIRCL_SUCCESS);
+	ck_assert_int_eq(lane_tcp_ops.put(p->a.l, &p->a.t, &put, 1), 1);
+	POLL_UNTIL(p, p->b.seen.notes == 1);
+	ck_assert(is_pattern(mine + 100, 900, 7));
+	/* withdrawn: what still comes is refused, not written */
+	lane_tcp_ops.unreg(p->b.l, &mem);
+	memset(mine, 0, sizeof(mine));
+	ck_assert_int_eq(lane_tcp_ops.put(p->a.l, &p->a.t, &put, 1), 1);
+	POLL_UNTIL(p, p->b.seen.suspect == 1);
+	ck_assert_int_eq(p->b.seen.suspect, 1);
+	ck_assert_ptr_nonnull(strstr(p->b.seen.why, "outside"));
+	ck_assert_uint_eq(p->b.seen.notes, 1);
+	for (unsigned i = 0; i < sizeof(mine); i++)
+		ck_assert_int_eq(mine[i], 0);
+	pair_close(p);
+}
+END_TEST
+
+START_TEST(test_lane_tcp_memory_withdrawn_in_mid_put_is_not_written)
+{
+	struct pair *p = pair_new();
+	uint8_t *mine = calloc(1, TCP_MAX_PUT), *src = malloc(TCP_MAX_PUT);
+	struct lane_mem mem;
+	struct lane_export exp;
+	struct lane_put put = { .src = src, .len = TCP_MAX_PUT, .dst = &exp };
+
+	p->tune = (struct tcp_tune){ .window = 1u << 20, .seg = 256u << 10, .ack_every = 256u << 10 };
+	pair_open(p);
+	pair_up(p, 1);
+	memset(src, 7, TCP_MAX_PUT);
+	ck_assert_int_eq(lane_tcp_ops.reg(p->b.l, 5, mine, TCP_MAX_PUT, &mem, &exp), SIRCL_SUCCESS);
+	ck_assert_int_eq(lane_tcp_ops.put(p->a.l, &p->a.t, &put, 1), 1);
+	while (mine[0] == 0)
+		end_poll(&p->b); /* the sender is not polled: it cannot be complete unless it was at once */
+	if (!p->b.seen.notes) {
+		lane_tcp_ops.unreg(p->b.l, &mem);
+		free(mine); /* the sanitizer watches */
+		mine = NULL;
+		POLL_UNTIL(p, p->b.seen.suspect);
+		ck_assert_int_eq(p->b.seen.suspect, 1);
+		ck_assert_uint_eq(p->b.seen.notes, 0);
+	}
+	free(mine);
+	free(src);
+	pair_close(p);
+}
+END_TEST
+
+/* ---- many random puts, both ways ---- */
+
+#define FLOW_SLOT 70000u
+#define FLOW_SLOTS 14u
+
+struct flow {
+	struct end *e;
+	uint64_t sent, total, seed;
+	uint32_t max_len;
+	uint8_t *src; /* FLOW_SLOTS slots */
+	_Atomic uint64_t
+		checked; /* notes of the peer that this end has checked; the peer reads it for room */
+	struct flow *peer;
+	uint64_t bad;
+};
+
+static uint32_t flow_len(const struct flow *f, uint64_t seq)
+{
+	uint32_t r = mix(f->seed + seq * 77);
+
+	return r % 4 == 0 ? (r >> 8) % f->max_len : (r >> 8) % 200;
+}
+
+static void flow_note(struct end *e, const struct lane_note *note)
+{
+	struct flow *f = e->arg;
+	uint64_t seq = note->w[0];
+	uint32_t len = flow_len(f->peer, seq);
+
+	f->bad += note->w[1] != len || note->w[5] != ~0ull ||
+		  !is_pattern(e->arena + (seq % FLOW_SLOTS) * FLOW_SLOT, len, f->peer->seed ^ seq);
+	/* release: the peer's acquire in flow_send; the slot may be written again after it */
+	atomic_store_explicit(&f->checked, f->checked + 1, memory_order_release);
+}
+
+static bool flow_finished(const struct flow *f)
+{
+	return f->sent == f->total && f->checked == f->peer->total;
+}
+
+static void flow_send(struct flow *f)
+{
+	while (f->sent < f->total &&
+	       f->sent - atomic_load_explicit(&f->peer->checked, memory_order_acquire) < FLOW_SLOTS) {
+		uint32_t len = flow_len(f, f->sent);
+		uint8_t *src = f->src + (f->sent % FLOW_SLOTS) * FLOW_SLOT;
+
+		pattern(src, len, f->seed ^ f->sent);
+		if (!end_put(f->e, src, len, (f->sent % FLOW_SLOTS) * FLOW_SLOT, f->sent))
+			break;
+		f->sent++;
+	}
+}
+
+static void flows_new(struct pair *p, struct flow f[2], uint64_t total, uint32_t max_len)
+{
+	for (int i = 0; i < 2; i++) {
+		f[i] = (struct flow){ .e = i ? &p->b : &p->a,
+				      .total = total,
+				      .seed = (uint64_t)i + 11,
+				      .max_len = max_len,
+				      .src = malloc((size_t)FLOW_SLOTS * FLOW_SLOT),
+				      .peer = &f[1 - i] };
+		f[i].e->on_note = flow_note;
+		f[i].e->arg = &f[i];
+	}
+}
+
+static void flows_check(struct pair *p, struct flow f[2])
+{
+	for (int i = 0; i < 2; i++) {
+		ck_assert(flow_finished(&f[i]));
+		ck_assert_uint_eq(f[i].bad, 0);
+		ck_assert_int_eq(f[i].e->seen.suspect, 0);
+		ck_assert(!f[i].e->seen.unordered);
+		free(f[i].src);
+	}
+	pair_close(p);
+}
+
+static void flow_run(struct pair *p, uint64_t total, uint32_t max_len, int max_events)
+{
+	struct flow f[2];
+	uint64_t limit = real_now() + 20 * SEC;
+
+	flows_new(p, f, total, max_len);
+	while (!(flow_finished(&f[0]) && flow_finished(&f[1])) && real_now() < limit)
+		for (int i = 0; i < 2; i++) {
+			flow_send(&f[i]);
+			end_poll_max(f[i].e, max_events);
+			if (f[i].e->seen.suspect)
+				limit = 0;
+		}
+	flows_check(p, f);
+}
+
+START_TEST(test_lane_tcp_ten_thousand_random_puts_arrive_whole_and_in_order)
+{
+	struct pair *p = pair_new();
+
+	pair_open(p);
+	pair_up(p, 1);
+	flow_run(p, 5000, 20000, 64);
+}
+END_TEST
+
+START_TEST(test_lane_tcp_large_puts_both_ways_do_not_block_each_other)
+{
+	struct pair *p = pair_new();
+
+	pair_open(p);
+	pair_up(p, 1);
+	flow_run(p, 400, FLOW_SLOT, 64);
+}
+END_TEST
+
+START_TEST(test_lane_tcp_partial_writes_continue)
+{
+	struct pair *p = pair_new();
+
+	p->tune.sndbuf = 1; /* the kernel makes it its minimum, about 4.5 KiB */
+	pair_open(p);
+	pair_up(p, 1);
+	flow_run(p, 500, FLOW_SLOT, 64);
+}
+END_TEST
+
+START_TEST(test_lane_tcp_one_event_at_a_time_loses_nothing)
+{
+	struct pair *p = pair_new();
+
+	pair_open(p);
+	pair_up(p, 1);
+	flow_run(p, 1000, 3000, 1);
+}
+END_TEST
+
+static void *flow_thread(void *arg)
+{
+	struct flow *f = arg;
+	uint64_t limit = real_now() + 20 * SEC;
+
+	while (!flow_finished(f) && real_now() < limit && !f->e->seen.suspect) {
+		struct pollfd fds[16];
+		int n;
+
+		flow_send(f);
+		if (end_poll(f->e))
+			continue;
+		n = lane_tcp_ops.arm(f->e->l, fds, 16);
+		if (n >= 0 && !(f->sent < f->total && f->sent - f->peer->checked < FLOW_SLOTS))
+			poll(fds, (nfds_t)n, 20);
+	}
+	/* the last acknowledgements and puts have to leave */
+	for (limit = real_now() + SEC; !flow_finished(f->peer) && real_now() < limit;)
+		end_poll(f->e);
+	return NULL;
+}
+
+START_TEST(test_lane_tcp_two_threads_sleep_in_arm_and_miss_nothing)
+{
+	struct pair *p = pair_new();
+	struct flow f[2];
+	pthread_t th[2];
+
+	pair_open(p);
+	pair_up(p, 1);
+	flows_new(p, f, 2000, 20000);
+	for (int i = 0; i < 2; i++)
+		ck_assert_int_eq(pthread_create(&th[i], NULL, flow_thread, &f[i]), 0);
+	for (int i = 0; i < 2; i++)
+		pthread_join(th[i], NULL);
+	flows_check(p, f);
+}
+END_TEST
+
+/* ---- acknowledgements ---- */
+
+START_TEST(test_lane_tcp_done_counts_puts_that_the_peer_has_taken)
+{
+	struct pair *p = pair_new();
+	uint8_t *src = calloc(1, 65536);
+
+	pair_open(p);
+	pair_up(p, 1);
+	ck_assert(end_put(&p->a, src, 65536, 0, 0));
+	for (int i = 0; i < 50; i++)
+		end_poll(&p->a);
+	ck_assert_uint_eq(p->a.seen.done, 0); /* the kernel has it, the peer not */
+	POLL_UNTIL(p, p->a.seen.done == 1);
+	ck_assert_uint_eq(p->a.seen.done, 1);
+	free(src);
+	pair_close(p);
+}
+END_TEST
+
+START_TEST(test_lane_tcp_small_messages_cause_no_records_of_their_own)
+{
+	struct pair *p = pair_new();
+	struct lane_stats sa, sb;
+	struct tcp_conn *cb;
+	char x[64] = "x";
+
+	pair_open(p);
+	pair_up(p, 1);
+	cb = &((struct tcp_lane *)(void *)p->b.l)->conn;
+	for (unsigned i = 0; i < 1000; i++) { /* ping-pong */
+		ck_assert(end_put(&p->a, x, sizeof(x), 0, i));
+		POLL_END_UNTIL(&p->b, p->b.seen.notes == i + 1);
+		ck_assert(end_put(&p->b, x, sizeof(x), 0, i));
+		POLL_END_UNTIL(&p->a, p->a.seen.notes == i + 1);
+	}
+	lane_tcp_ops.stats(p->a.l, &sa);
+	lane_tcp_ops.stats(p->b.l, &sb);
+	ck_assert_uint_eq(sa.puts, 1000);
+	ck_assert_uint_eq(sa.put_bytes, 64000);
+	ck_assert_uint_eq(sb.notes, 1000);
+	ck_assert_uint_eq(sb.note_bytes, 64000);
+	/* what b sent is what its 1000 puts need, and the piggybacked acknowledgements told a all but the
+	 * last */
+	ck_assert_uint_eq(cb->tx_bytes, 1000 * (TCP_LAST_LEN + 64));
+	ck_assert_uint_eq(p->a.seen.done, 1000);
+	ck_assert_uint_eq(p->b.seen.done, 999);
+	pair_close(p);
+}
+END_TEST
+
+START_TEST(test_lane_tcp_puts_given_together_leave_in_one_write)
+{
+	struct pair *p = pair_new();
+	struct lane_stats s0, s1;
+	struct lane_put put[10];
+	char x[64] = "x";
+
+	pair_open(p);
+	pair_up(p, 1);
+	for (unsigned i = 0; i < 10; i++)
+		put[i] = (struct lane_put){ .src = x,
+					    .len = sizeof(x),
+					    .dst = lane_tcp_ops.peer_export(p->a.l),
+					    .note = { .w = { i } } };
+	lane_tcp_ops.stats(p->a.l, &s0);
+	ck_assert_int_eq(lane_tcp_ops.put(p->a.l, &p->a.t, put, 10), 10);
+	lane_tcp_ops.stats(p->a.l, &s1);
+	ck_assert_uint_eq(s1.syscalls - s0.syscalls, 1);
+	POLL_UNTIL(p, p->b.seen.notes == 10);
+	ck_assert(!p->b.seen.unordered);
+	pair_close(p);
+}
+END_TEST
+
+START_TEST(test_lane_tcp_idle_poll_is_one_system_call)
+{
+	struct pair *p = pair_new();
+	struct lane_stats s0, s1;
+
+	pair_open(p);
+	pair_up(p, 1);
+	lane_tcp_ops.stats(p->b.l, &s0);
+	for (int i = 0; i < 100; i++)
+		end_poll(&p->b);
+	lane_tcp_ops.stats(p->b.l, &s1);
+	ck_assert_uint_eq(s1.syscalls - s0.syscalls, 100);
+	pair_close(p);
+}
+END_TEST
+
+START_TEST(test_lane_tcp_sender_keeps_to_its_window)
+{
+	struct pair *p = pair_new();
+	uint8_t *src = calloc(1, TCP_MAX_PUT);
+	const struct tcp_conn *c;
+
+	pair_open(p);
+	pair_up(p, 1);
+	c = &((struct tcp_lane *)(void *)p->a.l)->conn;
+	for (unsigned i = 0; i < 4; i++)
+		ck_assert(end_put(&p->a, src, TCP_MAX_PUT, 0, i));
+	for (int i = 0; i < 100; i++) {
+		ck_assert_uint_le(c->tx_bytes - c->acked_bytes, TCP_WINDOW + TCP_LAST_LEN);
+		end_poll(&p->a);
+		if (i >= 50)
+			end_poll(&p->b);
+	}
+	POLL_UNTIL(p, p->b.seen.notes == 4);
+	ck_assert_uint_eq(p->b.seen.notes, 4);
+	free(src);
+	pair_close(p);
+}
+END_TEST
+
+/* ---- fences and epochs ---- */
+
+START_TEST(test_lane_tcp_nothing_lands_after_fenced_whatever_is_in_flight)
+{
+	uint8_t *src = malloc(TCP_MAX_PUT);
+
+	/* `cut`: how often the receiver polls before it fences */
+	for (int cut = 0; cut < 40; cut++) {
+		struct pair *p = pair_new();
+		uint8_t *copy = malloc(ARENA);
+		uint64_t notes;
+
+		pair_open(p);
+		pair_up(p, 1);
+		memset(src, 0xee, TCP_MAX_PUT);
+		for (unsigned i = 0; i < 3; i++)
+			ck_assert(end_put(&p->a, src, 1000, i * 1000, i));
+		ck_assert(end_put(&p->a, src, TCP_MAX_PUT, 4000, 3));
+		for (int i = 0; i < cut; i++) {
+			end_poll_max(&p->b, 2);
+			if (i % 3 == 2)
+				end_poll(&p->a);
+		}
+		lane_tcp_ops.fence(p->b.l, 1);
+		POLL_END_UNTIL(&p->b, p->b.seen.fenced);
+		ck_assert_int_eq(p->b.seen.fenced, 1);
+		ck_assert_uint_eq(p->b.seen.fenced_epoch, 1);
+		ck_assert(!p->b.seen.unordered);
+		memcpy(copy, p->b.arena, ARENA);
+		notes = p->b.seen.notes;
+		for (int i = 0; i < 50; i++) {
+			end_poll(&p->a);
+			end_poll(&p->b);
+		}
+		ck_assert_int_eq(memcmp(copy, p->b.arena, ARENA), 0);
+		ck_assert_uint_eq(p->b.seen.notes, notes);
+		/* the other end hears of it, and that the process lives */
+		POLL_UNTIL(p, p->a.seen.suspect);
+		ck_assert_int_eq(p->a.seen.suspect, 1);
+		ck_assert_uint_eq(p->a.seen.suspect_epoch, 1);
+		ck_assert(!end_put(&p->a, src, 8, 0, 4));
+		free(copy);
+		pair_close(p);
+	}
+	free(src);
+}
+END_TEST
+
+START_TEST(test_lane_tcp_notes_that_were_read_come_before_fenced)
+{
+	struct pair *p = pair_new();
+	char x[16] = "0123456789abcdef";
+
+	pair_open(p);
+	pair_up(p, 1);
+	for (unsigned i = 0; i < 20; i++)
+		ck_assert(end_put(&p->a, x, sizeof(x), i * 16, i));
+	POLL_END_UNTIL(&p->b, false || (end_poll_max(&p->b, 1), p->b.seen.notes >= 1));
+	/* the first receive has read them all into the staging buffer */
+	lane_tcp_ops.fence(p->b.l, 1);
+	while (!p->b.seen.fenced)
+		end_poll_max(&p->b, 3);
+	ck_assert_uint_eq(p->b.seen.notes, 20);
+	ck_assert_int_eq(memcmp(p->b.arena + 19 * 16, x, 16), 0);
+	pair_close(p);
+}
+END_TEST
+
+START_TEST(test_lane_tcp_fenced_end_says_so_and_is_not_gone)
+{
+	struct pair *p = pair_new();
+
+	pair_open(p);
+	pair_up(p, 1);
+	lane_tcp_ops.fence(p->b.l, 1);
+	POLL_UNTIL(p, p->a.seen.suspect && p->b.seen.fenced);
+	ck_assert_int_eq(p->a.seen.suspect, 1);
+	ck_assert(!p->a.seen.gone);
+	ck_assert_ptr_nonnull(strstr(p->a.seen.why, "fenced"));
+	pair_close(p);
+}
+END_TEST
+
+START_TEST(test_lane_tcp_closed_end_is_gone)
+{
+	struct pair *p = pair_new();
+
+	pair_open(p);
+	pair_up(p, 1);
+	lane_tcp_ops.close(p->b.l);
+	p->b.l = NULL;
+	POLL_END_UNTIL(&p->a, p->a.seen.suspect);
+	ck_assert_int_eq(p->a.seen.suspect, 1);
+	ck_assert(p->a.seen.gone);
+	lane_tcp_ops.fence(p->a.l, 1);
+	POLL_END_UNTIL(&p->a, p->a.seen.fenced);
+	/* nobody listens any more */
+	ck_assert_int_eq(lane_tcp_ops.connect(p->a.l, &p->a.t, &p->b.addr, 2), SIRCL_SUCCESS);
+	POLL_END_UNTIL(&p->a, p->a.seen.down);
+	ck_assert_int_eq(p->a.seen.down, 1);
+	ck_assert(p->a.seen.gone);
+	ck_assert_ptr_nonnull(strstr(p->a.seen.why, "refused"));
+	pair_close(p);
+}
+END_TEST
+
+START_TEST(test_lane_tcp_reconnects_with_the_next_epoch)
+{
+	struct pair *p = pair_new();
+	char x[16] = "0123456789abcdef";
+
+	pair_open(p);
+	for (uint32_t e = 1; e <= 5; e++) {
+		pair_up(p, e);
+		p->b.seen.next = 0;
+		ck_assert(end_put(&p->a, x, sizeof(x), e * 16, 0));
+		POLL_UNTIL(p, p->b.seen.notes == e);
+		ck_assert_int_eq(memcmp(p->b.arena + e * 16, x, 16), 0);
+		lane_tcp_ops.fence(e % 2 ? p->a.l : p->b.l, e);
+		POLL_UNTIL(p, p->a.seen.suspect + p->b.seen.suspect == (int)e);
+		lane_tcp_ops.fence(e % 2 ? p->b.l : p->a.l, e);
+		POLL_UNTIL(p, p->a.seen.fenced == (int)e && p->b.seen.fenced == (int)e);
+		ck_assert_int_eq(p->a.seen.fenced, (int)e);
+		ck_assert_int_eq(p->b.seen.fenced, (int)e);
+	}
+	ck_assert(!p->b.seen.unordered);
+	pair_close(p);
+}
+END_TEST
+
+START_TEST(test_lane_tcp_old_epoch_is_refused)
+{
+	struct pair *p = pair_new();
+
+	pair_open(p);
+	lane_tcp_ops.allow(p->b.l, 3);
+	ck_assert_int_eq(lane_tcp_ops.connect(p->a.l, &p->a.t, &p->b.addr, 2), SIRCL_SUCCESS);
+	POLL_UNTIL(p, p->a.seen.down);
+	ck_assert_int_eq(p->a.seen.down, 1);
+	ck_assert_uint_eq(p->a.seen.down_epoch, 2);
+	ck_assert(!p->a.seen.gone);
+	ck_assert_int_eq(p->a.seen.up + p->b.seen.up, 0);
+	pair_up(p, 3);
+	/* and the own floor holds for this end, too */
+	lane_tcp_ops.fence(p->a.l, 3);
+	POLL_UNTIL(p, p->a.seen.fenced);
+	ck_assert_int_ne(lane_tcp_ops.connect(p->a.l, &p->a.t, &p->b.addr, 3), SIRCL_SUCCESS);
+	pair_close(p);
+}
+END_TEST
+
+START_TEST(test_lane_tcp_newer_epoch_while_up_is_suspect_then_taken)
+{
+	struct pair *p = pair_new();
+
+	pair_open(p);
+	pair_up(p, 1);
+	/* a loses its end without b hearing of it: the socket is kept open by a duplicate */
+	int dup_fd = dup(((struct tcp_lane *)(void *)p->a.l)->conn.fd);
+
+	((struct tcp_lane *)(void *)p->a.l)->conn.iov_at = -1; /* ... and cannot say that it has fenced */
+	lane_tcp_ops.fence(p->a.l, 1);
+	POLL_UNTIL(p, p->a.seen.fenced);
+	ck_assert_int_eq(p->b.seen.suspect, 0);
+	ck_assert_int_eq(lane_tcp_ops.connect(p->a.l, &p->a.t, &p->b.addr, 2), SIRCL_SUCCESS);
+	POLL_UNTIL(p, ((p->b.t.now += MSEC), p->b.seen.suspect));
+	ck_assert_int_eq(p->b.seen.suspect, 1);
+	ck_assert_uint_eq(p->b.seen.suspect_epoch, 1);
+	ck_assert_ptr_nonnull(strstr(p->b.seen.why, "reconnects"));
+	ck_assert_int_eq(p->a.seen.up, 1);
+	lane_tcp_ops.fence(p->b.l, 1);
+	POLL_UNTIL(p, p->b.seen.fenced);
+	ck_assert_int_eq(p->a.seen.up, 1); /* not before it is allowed */
+	lane_tcp_ops.allow(p->b.l, 2);
+	POLL_UNTIL(p, p->a.seen.up == 2 && p->b.seen.up == 2);
+	ck_assert_int_eq(p->a.seen.up, 2);
+	ck_assert_uint_eq(p->b.seen.up_epoch, 2);
+	close(dup_fd);
+	pair_close(p);
+}
+END_TEST
+
+START_TEST(test_lane_tcp_cancelled_handshake_never_comes_up)
+{
+	/* at every stage of the handshake, by either end */
+	for (int stage = 0; stage < 12; stage++)
+		for (int who = 0; who < 2; who++) {
+			struct pair *p = pair_new();
+
+			pair_open(p);
+			lane_tcp_ops.allow(p->b.l, 1);
+			ck_assert_int_eq(lane_tcp_ops.connect(p->a.l, &p->a.t, &p->b.addr, 1), SIRCL_SUCCESS);
+			for (int i = 0; i < stage && !(who ? p->b.seen.up : p->a.seen.up); i++)
+				end_poll(i % 2 ? &p->a : &p->b);
+			if (!(who ? p->b.seen.up : p->a.seen.up)) {
+				struct end *e = who ? &p->b : &p->a;
+
+				lane_tcp_ops.allow(e->l, 2);
+				for (int i = 0; i < 30; i++) {
+					end_poll(&p->a);
+					end_poll(&p->b);
+				}
+				ck_assert_int_eq(e->seen.up, 0);
+				POLL_UNTIL(p, p->a.seen.down || p->a.seen.suspect);
+				ck_assert_int_eq(p->a.seen.down, 1);
+				/* the other end may have come up in between, but knows it by now */
+				ck_assert_int_eq(p->b.seen.up, p->b.seen.suspect);
+			}
+			pair_close(p);
+		}
+}
+END_TEST
+
+START_TEST(test_lane_tcp_fence_of_a_lane_that_is_down_is_answered)
+{
+	struct pair *p = pair_new();
+
+	pair_open(p);
+	lane_tcp_ops.fence(p->a.l, 4);
+	end_poll(&p->a);
+	ck_assert_int_eq(p->a.seen.fenced, 1);
+	ck_assert_uint_eq(p->a.seen.fenced_epoch, 4);
+	lane_tcp_ops.fence(p->b.l, 4);
+	end_poll(&p->b);
+	pair_up(p, 5);
+	/* a stale fence harms nothing */
+	lane_tcp_ops.fence(p->a.l, 2);
+	end_poll(&p->a);
+	ck_assert_int_eq(p->a.seen.fenced, 2);
+	ck_assert(end_put(&p->a, "x", 1, 0, 0));
+	POLL_UNTIL(p, p->b.seen.notes);
+	ck_assert_uint_eq(p->b.seen.notes, 1);
+	pair_close(p);
+}
+END_TEST
+
+START_TEST(test_lane_tcp_handshake_has_a_limit)
+{
+	struct pair *p = pair_new();
+
+	pair_open(p); /* b never answers: it is not polled */
+	ck_assert_int_eq(lane_tcp_ops.connect(p->a.l, &p->a.t, &p->b.addr, 1), SIRCL_SUCCESS);
+	end_poll(&p->a);
+	ck_assert_uint_le(lane_tcp_ops.deadline(p->a.l), p->a.t.now + 2 * SEC);
+	p->a.t.now = lane_tcp_ops.deadline(p->a.l) - MSEC;
+	end_poll(&p->a);
+	ck_assert_int_eq(p->a.seen.down, 0);
+	p->a.t.now += MSEC;
+	end_poll(&p->a);
+	ck_assert_int_eq(p->a.seen.down, 1);
+	ck_assert(!p->a.seen.gone);
+	ck_assert_uint_eq(lane_tcp_ops.deadline(p->a.l), NEVER);
+	pair_close(p);
+}
+END_TEST
+
+START_TEST(test_lane_tcp_handshake_waits_for_allow)
+{
+	struct pair *p = pair_new();
+
+	pair_open(p);
+	ck_assert_int_eq(lane_tcp_ops.connect(p->a.l, &p->a.t, &p->b.addr, 1), SIRCL_SUCCESS);
+	for (int i = 0; i < 50; i++) {
+		end_poll(&p->a);
+		end_poll(&p->b);
+	}
+	ck_assert_int_eq(p->a.seen.up + p->b.seen.up + p->a.seen.down, 0);
+	lane_tcp_ops.allow(p->b.l, 1);
+	POLL_UNTIL(p, p->a.seen.up && p->b.seen.up);
+	ck_assert_int_eq(p->a.seen.up, 1);
+	pair_close(p);
+}
+END_TEST
+
+START_TEST(test_lane_tcp_binds_to_its_device)
+{
+	struct pair *p = pair_new();
+	struct tcp_lane *l;
+	char dev[32] = "";
+	socklen_t n = sizeof(dev);
+
+	ck_assert_int_eq(end_open(p, &p->b, "lo"), SIRCL_SUCCESS);
+	ck_assert_int_eq(end_open(p, &p->a, "lo"), SIRCL_SUCCESS);
+	pair_up(p, 1);
+	for (int i = 0; i < 2; i++) {
+		l = (struct tcp_lane *)(void *)(i ? p->b.l : p->a.l);
+		ck_assert_int_eq(getsockopt(l->conn.fd, SOL_SOCKET, SO_BINDTODEVICE, dev, &n), 0);
+		ck_assert_str_eq(dev, "lo");
+		n = sizeof(dev);
+	}
+	pair_close(p);
+}
+END_TEST
+
+START_TEST(test_lane_tcp_unknown_device_is_an_error_that_names_it)
+{
+	struct pair *p = pair_new();
+	int fds = open_fds();
+
+	ck_assert_int_eq(end_open(p, &p->b, "no-such-dev0"), SIRCL_SYSTEM_ERROR);
+	ck_assert_ptr_nonnull(strstr(error_last()->msg, "no-such-dev0"));
+	ck_assert_int_eq(end_open(p, &p->b, "a-name-that-is-too-long"), SIRCL_BAD_CONFIG);
+	ck_assert_int_eq(open_fds(), fds);
+	free(p->b.arena);
+	free(p);
+}
+END_TEST
+
+START_TEST(test_lane_tcp_two_lanes_side_by_side)
+{
+	struct pair *p = pair_new(), *q = pair_new();
+
+	pair_open(p);
+	pair_open(q);
+	ck_assert_int_ne(memcmp(&p->b.addr, &q->b.addr, sizeof(p->b.addr)), 0);
+	pair_up(p, 1);
+	pair_up(q, 1);
+	ck_assert(end_put(&p->a, "p", 1, 0, 0));
+	ck_assert(end_put(&q->a, "q", 1, 0, 0));
+	POLL_UNTIL(p, p->b.seen.notes == 1);
+	POLL_UNTIL(q, q->b.seen.notes == 1);
+	ck_assert_int_eq(p->b.arena[0], 'p');
+	ck_assert_int_eq(q->b.arena[0], 'q');
+	pair_close(p);
+	pair_close(q);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("lane_tcp");
+	TCase *t = tcase_create("pair");
+	SRunner *r;
+	int failed;
+
+	tcase_set_timeout(t, 30);
+	tcase_add_test(t, test_lane_tcp_comes_up_at_both_ends);
+	tcase_add_test(t, test_lane_tcp_put_lands_before_its_note);
+	tcase_add_test(t, test_lane_tcp_lands_in_registered_regions);
+	tcase_add_test(t, test_lane_tcp_memory_withdrawn_in_mid_put_is_not_written);
+	tcase_add_test(t, test_lane_tcp_ten_thousand_random_puts_arrive_whole_and_in_order);
+	tcase_add_test(t, test_lane_tcp_large_puts_both_ways_do_not_block_each_other);
+	tcase_add_test(t, test_lane_tcp_partial_writes_continue);
+	tcase_add_test(t, test_lane_tcp_one_event_at_a_time_loses_nothing);
+	tcase_add_test(t, test_lane_tcp_two_threads_sleep_in_arm_and_miss_nothing);
+	tcase_add_test(t, test_lane_tcp_done_counts_puts_that_the_peer_has_taken);
+	tcase_add_test(t, test_lane_tcp_small_messages_cause_no_records_of_their_own);
+	tcase_add_test(t, test_lane_tcp_puts_given_together_leave_in_one_write);
+	tcase_add_test(t, test_lane_tcp_idle_poll_is_one_system_call);
+	tcase_add_test(t, test_lane_tcp_sender_keeps_to_its_window);
+	tcase_add_test(t, test_lane_tcp_nothing_lands_after_fenced_whatever_is_in_flight);
+	tcase_add_test(t, test_lane_tcp_notes_that_were_read_come_before_fenced);
+	tcase_add_test(t, test_lane_tcp_fenced_end_says_so_and_is_not_gone);
+	tcase_add_test(t, test_lane_tcp_closed_end_is_gone);
+	tcase_add_test(t, test_lane_tcp_reconnects_with_the_next_epoch);
+	tcase_add_test(t, test_lane_tcp_old_epoch_is_refused);
+	tcase_add_test(t, test_lane_tcp_newer_epoch_while_up_is_suspect_then_taken);
+	tcase_add_test(t, test_lane_tcp_cancelled_handshake_never_comes_up);
+	tcase_add_test(t, test_lane_tcp_fence_of_a_lane_that_is_down_is_answered);
+	tcase_add_test(t, test_lane_tcp_handshake_has_a_limit);
+	tcase_add_test(t, test_lane_tcp_handshake_waits_for_allow);
+	tcase_add_test(t, test_lane_tcp_binds_to_its_device);
+	tcase_add_test(t, test_lane_tcp_unknown_device_is_an_error_that_names_it);
+	tcase_add_test(t, test_lane_tcp_two_lanes_side_by_side);
+	suite_add_tcase(s, t);
+	r = srunner_create(s);
+	srunner_run_all(r, CK_NORMAL);
+	failed = srunner_ntests_failed(r);
+	srunner_free(r);
+	return failed ? 1 : 0;
+}

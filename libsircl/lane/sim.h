@@ -74,6 +74,9 @@ void sim_kill(struct sim *, int cable, int lane, unsigned seen);
 void sim_revive(struct sim *, int cable, int lane);
 void sim_false_alarm(struct sim *, int cable, int lane,
 		     int end); /* that end reports LANE_SUSPECT though nothing is wrong */
+/* Everything in flight on the lane, and what is posted meanwhile, is late by `ns`; nothing is lost. dirs: bit
+ * 0: what the end at a sent, bit 1: what the end at b sent. */
+void sim_stall(struct sim *, int cable, int lane, unsigned dirs, uint64_t ns);
 void sim_freeze(struct sim *, int node, uint64_t ns); /* its program is not called; its lanes go on */
 void sim_kill_node(struct sim *, int node); /* process death: lanes die, both neighbours see errors */
 void sim_dup_next(struct sim *, int cable, int lane); /* the next note on it is delivered twice */
@@ -87,4 +90,13 @@ void sim_set_chooser(struct sim *, int (*choose)(void *arg, int n), void *arg);
  * fabric can heal (never all lanes of a cable dead for good). kinds: bit mask of enum sim_fault. */
 void sim_plan_faults(struct sim *, unsigned kinds, int n, uint64_t from, uint64_t to);
 void sim_fault_counts(const struct sim *, struct sim_fault_count out[FAULT_KINDS]);
+const char *sim_fault_name(enum sim_fault);
+uint64_t sim_seed(const struct sim *);
+/* A hash of everything that has happened, in order: two runs of the same seed and programs give the same. */
+uint64_t sim_trace(const struct sim *);
+/* Puts in flight now on all lanes: posted and neither landed nor lost. */
+uint64_t sim_in_flight(const struct sim *);
+/* What a broken promise does (a put that lands in, or is read from, memory that is not registered; more puts
+ * outstanding than promised): prints the sentence with the seed and aborts, unless this is set. */
+void sim_on_violation(struct sim *, void (*tell)(void *arg, const char *sentence), void *arg);
 #endif

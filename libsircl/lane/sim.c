@@ -399,7 +399,7 @@ static void step(struct sim *s)
 		port = e.p;
 		port->wire->dir[port->end].error_due = false;
 		if ((port->life & 0xfff) == e.arg >> 4)
-			port_suspect(port, e.gen, sim_why[e.arg & 15]);
+			port_suspect(port, e.gen, (enum sim_reason)(e.arg & 15));
 		break;
 	case SE_FENCED:
 		port = e.p;
@@ -412,7 +412,7 @@ static void step(struct sim *s)
 			port_done(port, e.gen);
 		break;
 	case SE_KILL:
-		wire_kill(e.p, e.arg);
+		wire_kill(e.p, e.arg, WHY_DIED);
 		break;
 	case SE_REVIVE:
 		wire_revive(e.p);

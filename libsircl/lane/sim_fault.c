@@ -28,7 +28,7 @@ static struct sim_wire *need(struct sim *s, int cable, int lane)
 void sim_kill(struct sim *s, int cable, int lane, unsigned seen)
 {
 	s->count[FAULT_KILL].planned++;
-	wire_kill(need(s, cable, lane), seen);
+	wire_kill(need(s, cable, lane), seen, WHY_DIED);
 }
 
 void sim_kill_at_put(struct sim *s, uint64_t k, unsigned seen)
@@ -52,7 +52,7 @@ static bool alarm_at(struct sim_wire *w, int end)
 		return false;
 	if (wire_busy(w))
 		w->sim->count[FAULT_FALSE_ALARM].struck++;
-	port_suspect(port, port->epoch, sim_why[WHY_ALARM]);
+	port_suspect(port, port->epoch, WHY_ALARM);
 	return true;
 }
 
@@ -121,7 +121,7 @@ void sim_kill_node(struct sim *s, int node)
 		for (int i = 0; i < 2; i++)
 			if (w->end[i].node == n && w->end[i].open)
 				wire_fence(&w->end[i], w->end[i].epoch);
-		wire_kill(w, w->end[0].node == n ? 2 : 1);
+		wire_kill(w, w->end[0].node == n ? 2 : 1, WHY_GONE);
 	}
 }
 
@@ -176,7 +176,7 @@ void fault_strike(struct sim *s, enum sim_fault kind)
 		comes_back = (s->fault_kinds & 1u << FAULT_REVIVE) && (!has_sister(w) || sim_random(s, 3));
 		if (!comes_back && !has_sister(w))
 			break;
-		wire_kill(w, (unsigned)sim_random(s, 4));
+		wire_kill(w, (unsigned)sim_random(s, 4), WHY_DIED);
 		if (comes_back) {
 			s->count[FAULT_REVIVE].planned++;
 			sim_push(s,

@@ -97,7 +97,6 @@ struct sim_region {
 	uint8_t *base;
 	size_t len;
 	uint32_t life; /* 0: not registered */
-	struct lane_mem mem;
 };
 
 struct sim_port {
@@ -135,7 +134,7 @@ struct sim_wire {
 	struct sim_wire *next;
 };
 
-enum message_kind { MSG_REQUEST, MSG_ANSWER, MSG_CONFIRM, MSG_REFUSE };
+enum message_kind { MSG_REQUEST, MSG_ANSWER, MSG_CONFIRM, MSG_REFUSE, MSG_NOBODY };
 
 struct sim_message {
 	struct sim_message *next;
@@ -178,9 +177,10 @@ enum sim_reason {
 	WHY_NEWER,
 	WHY_ALARM,
 	WHY_CANCEL,
-	WHY_KEYS
+	WHY_KEYS,
+	WHY_GONE, /* this and the next are evidence that there is no process */
+	WHY_NOBODY
 };
-extern const char *const sim_why[];
 
 /* sim.c */
 void sim_push(struct sim *, uint64_t time, enum sim_event_kind, void *p, uint32_t gen, unsigned arg);
@@ -197,16 +197,16 @@ void wire_piece(struct flight *, unsigned piece);
 void wire_deliver(struct sim_wire *, int dir);
 void wire_fence(struct sim_port *,
 		uint32_t epoch); /* nothing of it lands here any more; what it sent is cut loose */
-void wire_kill(struct sim_wire *, unsigned seen);
+void wire_kill(struct sim_wire *, unsigned seen, enum sim_reason);
 void wire_revive(struct sim_wire *);
 bool wire_busy(const struct sim_wire *); /* puts in flight, either way */
 void wire_unref(struct flight *);
 void wire_free(struct sim_wire *);
 /* sim_lane.c */
-void port_event(struct sim_port *, enum lane_ev, uint32_t epoch, const char *why);
+void port_event(struct sim_port *, enum lane_ev, uint32_t epoch, int why); /* enum sim_reason or -1 */
 void port_note(struct sim_port *, uint32_t epoch, const struct lane_note *);
 void port_done(struct sim_port *, uint32_t epoch);
-void port_suspect(struct sim_port *, uint32_t epoch, const char *why);
+void port_suspect(struct sim_port *, uint32_t epoch, enum sim_reason);
 void port_fenced(struct sim_port *, uint32_t epoch);
 void port_limit(struct sim_port *, uint32_t handshake);
 void port_message(struct sim_message *);

@@ -9,7 +9,7 @@
 #include <string.h>
 #include "lane/sim_internal.h"
 
-const char *const sim_why[] = {
+static const char *const why_text[] = {
 	[WHY_DIED] = "the simulated path died",
 	[WHY_CLOSED] = "the peer's end is closed",
 	[WHY_NO_ANSWER] = "no answer within the retry limit",
@@ -18,6 +18,8 @@ const char *const sim_why[] = {
 	[WHY_ALARM] = "a false alarm",
 	[WHY_CANCEL] = "the handshake was taken back",
 	[WHY_KEYS] = "the peer does not hold a key of this job",
+	[WHY_GONE] = "the peer's process is gone",
+	[WHY_NOBODY] = "nobody listens at the peer's end",
 };
 
 static struct sim_port *port_of(struct lane *l)
@@ -51,13 +53,14 @@ static struct lane_event *event_add(struct sim_port *port)
 	return e;
 }
 
-void port_event(struct sim_port *port, enum lane_ev ev, uint32_t epoch, const char *why)
+void port_event(struct sim_port *port, enum lane_ev ev, uint32_t epoch, int why)
 {
 	struct lane_event *e = event_add(port);
 
 	e->ev = ev;
 	e->epoch = epoch;
-	e->why = why;
+	e->why = why < 0 ? NULL : why_text[why];
+	e->gone = why == WHY_GONE || why == WHY_NOBODY;
 	sim_wake_node(port->node, sim_here(port->sim));
 }
 
@@ -93,7 +96,7 @@ void port_done(struct sim_port *port, uint32_t epoch)
 }
 
 /* A handshake has ended without success. */
-static void port_down(struct sim_port *port, const char *why)
+static void port_down(struct sim_port *port, enum sim_reason why)
 {
 	uint32_t epoch = port->epoch;
 
@@ -102,7 +105,7 @@ static void port_down(struct sim_port *port, const char *why)
 	port_event(port, LANE_DOWN, epoch, why);
 }
 
-void port_suspect(struct sim_port *port, uint32_t epoch, const char *why)
+void port_suspect(struct sim_port *port, uint32_t epoch, enum sim_reason why)
 {
 	if (!port->open || port->epoch != epoch)
 		return;
@@ -121,14 +124,14 @@ void port_fenced(struct sim_port *port, uint32_t epoch)
 	if (port->state != PORT_IDLE && port->epoch <= epoch)
 		port->state = PORT_IDLE;
 	wire_fence(port, epoch);
-	port_event(port, LANE_FENCED, epoch, NULL);
+	port_event(port, LANE_FENCED, epoch, -1);
 }
 
 void port_limit(struct sim_port *port, uint32_t handshake)
 {
 	if (port->open && port->handshake == handshake &&
 	    (port->state == PORT_CONNECTING || port->state == PORT_HALF))
-		port_down(port, sim_why[WHY_NO_ANSWER]);
+		port_down(port, WHY_NO_ANSWER);
 }
 
 static sircl_result_t sim_open(const struct lane_cfg *cfg, struct lane **out, struct lane_addr *local)
@@ -160,8 +163,7 @@ static sircl_result_t sim_open(const struct lane_cfg *cfg, struct lane **out, st
 	if (cfg->arena_len)
 		port->region[0] = (struct sim_region){ .base = cfg->arena_base,
 						       .len = cfg->arena_len,
-						       .life = ++port->region_lives,
-						       .mem = { cfg->arena_base, cfg->arena_len, 0, 0 } };
+						       .life = ++port->region_lives };
 	memset(local, 0, sizeof(*local));
 	local->len = 3;
 	local->b[0] = (uint8_t)port->wire->cable;
@@ -208,7 +210,12 @@ static bool prove(struct sim_port *port, const struct sim_message *in, uint8_t *
 		return !in || in->nauth == 0;
 	if (in && in->nauth == 0)
 		return false;
+#ifndef SIM_AUTH
+	(void)out;
+	return false;
+#else
 	return auth_step(port->auth, in ? in->auth : NULL, in ? in->nauth : 0, out, nout) == SIRCL_SUCCESS;
+#endif
 }
 
 static void begin(struct sim_port *port, enum port_state state, uint32_t epoch)
@@ -226,7 +233,9 @@ static void begin(struct sim_port *port, enum port_state state, uint32_t epoch)
 	memcpy(context + 16, &port->cfg.cable, 2);
 	memcpy(context + 18, &port->cfg.lane, 2);
 	memcpy(context + 20, &epoch, 4);
+#ifdef SIM_AUTH
 	auth_start(port->auth, port->cfg.keys, state == PORT_CONNECTING, context, sizeof(context), NULL, 0);
+#endif
 }
 
 static void port_up(struct sim_port *port)
@@ -237,7 +246,7 @@ static void port_up(struct sim_port *port)
 	out->broken = port->wire->dead;
 	out->lost = out->error_due = false;
 	out->stalled_until = 0;
-	port_event(port, LANE_UP, port->epoch, NULL);
+	port_event(port, LANE_UP, port->epoch, -1);
 	wire_deliver(port->wire, !port->end);
 }
 
@@ -247,9 +256,9 @@ static void on_request(struct sim_port *port, const struct sim_message *m)
 	size_t n;
 
 	if (port->state == PORT_UP && m->epoch > port->epoch)
-		port_suspect(port, port->epoch, sim_why[WHY_NEWER]);
+		port_suspect(port, port->epoch, WHY_NEWER);
 	if (port->state == PORT_HALF && m->epoch > port->epoch)
-		port_down(port, sim_why[WHY_NEWER]); /* the peer has given that one up */
+		port_down(port, WHY_NEWER); /* the peer has given that one up */
 	if (port->cfg.connects || port->state != PORT_IDLE || !port->min_epoch ||
 	    m->epoch < port->min_epoch || m->epoch <= port->fenced) {
 		message_send(port, MSG_REFUSE, m->epoch, NULL, 0);
@@ -258,7 +267,7 @@ static void on_request(struct sim_port *port, const struct sim_message *m)
 	begin(port, PORT_HALF, m->epoch);
 	if (!prove(port, m, answer, &n)) {
 		message_send(port, MSG_REFUSE, m->epoch, NULL, 0);
-		port_down(port, sim_why[WHY_KEYS]);
+		port_down(port, WHY_KEYS);
 		return;
 	}
 	port->peer_export = m->region0;
@@ -280,7 +289,7 @@ void port_message(struct sim_message *m)
 	if (!port->open || port->node->dead) {
 		/* the machine answers for a process that is not there */
 		if (m->kind == MSG_REQUEST)
-			message_send(port, MSG_REFUSE, m->epoch, NULL, 0);
+			message_send(port, MSG_NOBODY, m->epoch, NULL, 0);
 		return;
 	}
 	switch (m->kind) {
@@ -291,7 +300,7 @@ void port_message(struct sim_message *m)
 		if (port->state != PORT_CONNECTING || port->epoch != m->epoch)
 			break;
 		if (!prove(port, m, answer, &n)) {
-			port_down(port, sim_why[WHY_KEYS]);
+			port_down(port, WHY_KEYS);
 			break;
 		}
 		port->peer_export = m->region0;
@@ -303,13 +312,14 @@ void port_message(struct sim_message *m)
 		if (port->state != PORT_HALF || port->epoch != m->epoch)
 			break;
 		if (!prove(port, m, answer, &n))
-			port_down(port, sim_why[WHY_KEYS]);
+			port_down(port, WHY_KEYS);
 		else
 			port_up(port);
 		break;
 	case MSG_REFUSE:
+	case MSG_NOBODY:
 		if (port->state == PORT_CONNECTING && port->epoch == m->epoch)
-			port_down(port, sim_why[WHY_REFUSED]);
+			port_down(port, m->kind == MSG_NOBODY ? WHY_NOBODY : WHY_REFUSED);
 		break;
 	}
 }
@@ -344,10 +354,10 @@ static void sim_allow(struct lane *l, uint32_t min_epoch)
 	if (min_epoch > port->min_epoch)
 		port->min_epoch = min_epoch;
 	if ((port->state == PORT_CONNECTING || port->state == PORT_HALF) && port->epoch < min_epoch)
-		port_down(port, sim_why[WHY_CANCEL]);
+		port_down(port, WHY_CANCEL);
 }
 
-static sircl_result_t sim_reg(struct lane *l, uint32_t id, void *p, size_t n, struct lane_mem **mem,
+static sircl_result_t sim_reg(struct lane *l, uint32_t id, void *p, size_t n, struct lane_mem *mem,
 			      struct lane_export *out)
 {
 	struct sim_port *port = port_of(l);
@@ -358,8 +368,8 @@ static sircl_result_t sim_reg(struct lane *l, uint32_t id, void *p, size_t n, st
 				 "lane/sim: cable %u lane %u: region number %u is not free", port->cfg.cable,
 				 port->cfg.lane, id);
 	r = &port->region[id];
-	*r = (struct sim_region){ .base = p, .len = n, .life = ++port->region_lives, .mem = { p, n, id, 0 } };
-	*mem = &r->mem;
+	*r = (struct sim_region){ .base = p, .len = n, .life = ++port->region_lives };
+	*mem = (struct lane_mem){ .base = p, .len = n, .id = id };
 	*out = (struct lane_export){ .len = n, .key = id };
 	return SIRCL_SUCCESS;
 }
@@ -430,7 +440,7 @@ static void sim_fence(struct lane *l, uint32_t epoch)
 	uint64_t takes = USEC;
 
 	if ((port->state == PORT_CONNECTING || port->state == PORT_HALF) && port->epoch <= epoch)
-		port_down(port, sim_why[WHY_CANCEL]);
+		port_down(port, WHY_CANCEL);
 	if (port->state == PORT_UP && port->epoch <= epoch)
 		port->state = PORT_FENCING;
 	if (s->fabric.jitter_ns && !s->choose)
@@ -445,7 +455,7 @@ static void sim_close(struct lane *l)
 
 	if (port->state == PORT_UP && !port->wire->dead && peer->open && peer->epoch == port->epoch)
 		sim_push(s, sim_here(s) + s->fabric.latency_ns, SE_ERROR, peer, peer->epoch,
-			 WHY_CLOSED | peer->life << 4);
+			 WHY_GONE | peer->life << 4);
 	wire_fence(port, port->epoch);
 	port->open = false;
 	port->state = PORT_IDLE;

@@ -134,8 +134,10 @@ void wire_put(struct sim_port *tx, uint64_t now, const struct lane_put *p)
 		sim_push(s, now, SE_KILL, w, 0, s->kill_seen);
 	}
 	if (w->dead || d->broken || tx->suspected) {
+		bool there = !w->dead && w->end[!dir].fenced >= tx->epoch;
+
 		d->lost = true;
-		tell_sender(w, dir, SIM_RETRY, WHY_NO_ANSWER);
+		tell_sender(w, dir, there ? refusal_delay(s) : SIM_RETRY, there ? WHY_CLOSED : WHY_NO_ANSWER);
 		return;
 	}
 	f = flight_new(s);
@@ -452,7 +454,7 @@ static void kill_dir(struct sim_wire *w, int dir)
 		tell_sender(w, dir, SIM_RETRY, WHY_NO_ANSWER);
 }
 
-void wire_kill(struct sim_wire *w, unsigned seen)
+void wire_kill(struct sim_wire *w, unsigned seen, enum sim_reason why)
 {
 	struct sim *s = w->sim;
 
@@ -466,7 +468,7 @@ void wire_kill(struct sim_wire *w, unsigned seen)
 
 		if ((seen >> i & 1) && port->open)
 			sim_push(s, s->now + sim_random(s, 20 * USEC), SE_ERROR, port, port->epoch,
-				 WHY_DIED | port->life << 4);
+				 (unsigned)why | port->life << 4);
 		kill_dir(w, i);
 	}
 }

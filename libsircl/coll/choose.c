@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The choice of algorithm and slice: pure functions of what all ranks know, so that all choose alike. A model
+ * with two constants per class gives each algorithm's time: hops that follow one another, and bytes over the
+ * busiest cable in one direction. Integers only: the same on every processor.
+ */
+#include <stdio.h>
+#include "coll/internal.h"
+
+/*
+ * hop_ns: from one position's data being ready to the neighbour having it summed, for a small message.
+ * bytes_per_us: of one cable in one direction; class shm: of what one rank moves through memory in all,
+ * because its cables and its sums share that.
+ */
+static const struct {
+	uint32_t hop_ns, bytes_per_us;
+	bool shared;
+	uint32_t slice_min;
+} classes[CLASS_COUNT] = {
+	[CLASS_SHM] = { 3000, 2000, true, 65536 },
+	[CLASS_TCP] = { 20000, 1000, false, 32768 },
+	[CLASS_VERBS] = { 2500, 12200, false, 16384 }, /* one Spark cable; design section 9 */
+	[CLASS_SIM] = { 2500, 12200, false, 16384 },
+};
+
+/* Bytes beyond this are as this many: no overflow below, and long past every crossover. */
+#define BYTES_MAX (1ull << 40)
+
+struct load {
+	uint64_t hops, cable, rank; /* bytes: over the busiest cable one way; sent by one rank */
+};
+
+static struct load load_of(enum coll_kind kind, enum coll_algo algo, uint64_t s, int ranks,
+			   enum coll_shape shape)
+{
+	uint64_t n = (uint64_t)ranks;
+
+	switch (algo) {
+	case ALGO_TWO_MATCHINGS:
+		if (n == 2)
+			return (struct load){ 1, shape == SHAPE_RING ? s / 2 : s, s };
+		return (struct load){ 2, s, 2 * s };
+	case ALGO_RING:
+		if (kind == COLL_ALL_GATHER)
+			return (struct load){ n - 1, (n - 1) * s / 2, (n - 1) * s };
+		return (struct load){ 2 * (n - 1), (n - 1) * s / n, 2 * (n - 1) * s / n };
+	default:
+		if (shape == SHAPE_LINE)
+			return (struct load){ n - 1, (n - 1) * s, (n - 1) * s };
+		return (struct load){ n / 2, n / 2 * s, (n - 1) * s };
+	}
+}
+
+static uint64_t time_of(enum coll_kind kind, enum coll_algo algo, uint64_t bytes, int n,
+			enum coll_class class, enum coll_shape shape)
+{
+	struct load l = load_of(kind, algo, bytes < BYTES_MAX ? bytes : BYTES_MAX, n, shape);
+
+	return l.hops * classes[class].hop_ns +
+	       (classes[class].shared ? l.rank : l.cable) * 1000 / classes[class].bytes_per_us;
+}
+
+static sircl_result_t cannot(enum coll_kind kind, enum coll_algo forced, int n, enum coll_shape shape)
+{
+	char list[80] = "";
+	int len = 0;
+
+	for (int a = ALGO_AUTO + 1; a < ALGO_COUNT; a++)
+		if (coll_can(kind, (enum coll_algo)a, n, shape))
+			len += snprintf(list + len, sizeof(list) - (size_t)len, "%s%s", len ? ", " : "",
+					coll_algo_name((enum coll_algo)a));
+	return error_set(SIRCL_UNSUPPORTED,
+			 "SIRCL_ALGO=%s: not possible for %s on a %s of %d ranks; possible: auto, %s",
+			 coll_algo_name(forced), coll_kind_name(kind), shape == SHAPE_RING ? "ring" : "line",
+			 n, list);
+}
+
+sircl_result_t coll_choose(enum coll_kind kind, sircl_type_t type, sircl_op_t op, size_t bytes, int n,
+			   enum coll_class class, enum coll_shape shape, enum coll_algo forced,
+			   bool deterministic, enum coll_algo *out)
+{
+	uint64_t best = UINT64_MAX;
+
+	(void)type; /* no crossover depends on these two yet */
+	(void)op;
+	if (forced != ALGO_AUTO) {
+		if (!coll_can(kind, forced, n, shape))
+			return cannot(kind, forced, n, shape);
+		*out = forced;
+		return SIRCL_SUCCESS;
+	}
+	*out = ALGO_EXCHANGE; /* rank order, and it exists everywhere */
+	if (deterministic && kind == COLL_ALL_REDUCE)
+		return SIRCL_SUCCESS;
+	for (int a = ALGO_AUTO + 1; a < ALGO_COUNT; a++) {
+		uint64_t t;
+
+		if (!coll_can(kind, (enum coll_algo)a, n, shape))
+			continue;
+		t = time_of(kind, (enum coll_algo)a, bytes, n, class, shape);
+		if (t < best) {
+			best = t;
+			*out = (enum coll_algo)a;
+		}
+	}
+	return SIRCL_SUCCESS;
+}
+
+static size_t up64(size_t x)
+{
+	return x > SIZE_MAX - 63 ? SIZE_MAX & ~(size_t)63 : (x + 63) & ~(size_t)63;
+}
+
+size_t coll_slice(enum coll_kind kind, enum coll_algo algo, size_t bytes, int n, enum coll_class class,
+		  size_t window, size_t forced)
+{
+	size_t block = bytes, slice;
+
+	if (forced)
+		return up64(forced);
+	if (algo == ALGO_RING)
+		block = kind == COLL_ALL_REDUCE ? bytes / (2 * (size_t)n) : bytes / 2;
+	else if (algo == ALGO_TWO_MATCHINGS)
+		block = bytes / 2;
+	/* a few slices of every block, to overlap its sums and relays with its travel; never so large that
+	 * the window holds less than four */
+	slice = block / 4;
+	if (slice < classes[class].slice_min)
+		slice = classes[class].slice_min;
+	if (slice > window / 4)
+		slice = window / 4;
+	return slice < 64 ? 64 : up64(slice);
+}

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The prover, part 1: every plan by itself is well formed, and SENDs pair with RECVs: as many on both ends of
+ * each direction, of the same blocks in the same order.
+ */
+#include <stdlib.h>
+#include "coll/prove_internal.h"
+
+static bool span_ok(const struct plan *p, const struct plan_span *x)
+{
+	if (x->buf == PLAN_IN)
+		return x->block < (p->whole_in ? p->whole_in : p->nblocks);
+	if (x->buf == PLAN_OUT)
+		return x->block < p->nblocks;
+	return x->buf == PLAN_SCRATCH && x->block < p->nscratch && x->as < p->nblocks;
+}
+
+static bool step_ok(struct proof *f, const struct plan *p, int i)
+{
+	const struct plan_step *s = &p->step[i];
+	bool writes = s->op != PLAN_SEND;
+	const struct plan_span *own = writes ? &s->dst : &s->src[0];
+	int want = s->op == PLAN_RECV ? 0 : 1;
+
+	if (s->op > PLAN_COPY || (s->op <= PLAN_RECV && s->chan >= PLAN_CHANS) ||
+	    (s->op == PLAN_REDUCE ? s->nsrc < 1 || s->nsrc > 4 : s->nsrc != want))
+		return prove_fail(f, "position %d, step %d: no such step", p->pos, i);
+	if (!span_ok(p, own))
+		return prove_fail(f, "position %d, step %d: no such block", p->pos, i);
+	for (int k = 0; k < s->nsrc; k++) {
+		if (!span_ok(p, &s->src[k]))
+			return prove_fail(f, "position %d, step %d: no such block as source %d", p->pos, i,
+					  k);
+		if (prove_block(p, &s->src[k]) != prove_block(p, own))
+			return prove_fail(f, "position %d, step %d: block %d meets block %d", p->pos, i,
+					  prove_block(p, &s->src[k]), prove_block(p, own));
+	}
+	if (writes && s->dst.buf == PLAN_IN)
+		return prove_fail(f, "position %d, step %d writes to IN", p->pos, i);
+	if ((s->flags & PLAN_ACC_F32) && (s->op != PLAN_REDUCE || s->dst.buf != PLAN_SCRATCH))
+		return prove_fail(f, "position %d, step %d: an accumulator must be scratch", p->pos, i);
+	return true;
+}
+
+static bool waits_ok(struct proof *f, const struct plan *p, int i)
+{
+	const struct plan_step *s = &p->step[i];
+	int block = prove_block(p, s->op == PLAN_SEND ? &s->src[0] : &s->dst);
+
+	for (int k = 0; k < 6; k++) {
+		int x = k < 4 ? s->after[k] : s->released[k - 4];
+		const struct plan_step *o;
+
+		if (x == PLAN_NONE)
+			continue;
+		if (x >= p->nsteps || x == i)
+			return prove_fail(f, "position %d, step %d waits for step %d, which is none", p->pos,
+					  i, x);
+		o = &p->step[x];
+		if ((o->op == PLAN_SEND) != (k >= 4))
+			return prove_fail(f, "position %d, step %d: step %d is %s SEND", p->pos, i, x,
+					  k >= 4 ? "no" : "a");
+		if (prove_block(p, o->op == PLAN_SEND ? &o->src[0] : &o->dst) != block)
+			return prove_fail(f, "position %d, step %d waits for step %d of another block",
+					  p->pos, i, x);
+	}
+	return true;
+}
+
+/* A fused RECV must lead into the next step alone. */
+static bool fuse_ok(struct proof *f, const struct plan *p, int i)
+{
+	const struct plan_step *s = &p->step[i];
+	bool next = false;
+
+	if (!(s->flags & PLAN_FUSE))
+		return true;
+	if (s->op != PLAN_RECV || s->dst.buf != PLAN_SCRATCH || i + 1 >= p->nsteps ||
+	    p->step[i + 1].op != PLAN_REDUCE)
+		return prove_fail(f, "position %d, step %d cannot be fused with the next", p->pos, i);
+	for (int j = 0; j < p->nsteps; j++) {
+		const struct plan_step *o = &p->step[j];
+
+		for (int k = 0; k < o->nsrc; k++) {
+			if (o->src[k].buf != PLAN_SCRATCH || o->src[k].block != s->dst.block)
+				continue;
+			if (j != i + 1)
+				return prove_fail(f,
+						  "position %d, step %d is fused, but step %d reads it too",
+						  p->pos, i, j);
+			next = true;
+		}
+	}
+	return next || prove_fail(f, "position %d, step %d is fused, but nothing reads it", p->pos, i);
+}
+
+/* The steps of one kind on one channel, in order. */
+static int list(const struct plan *p, enum plan_op op, enum plan_chan chan, uint16_t *out)
+{
+	int n = 0;
+
+	for (int i = 0; i < p->nsteps; i++)
+		if (p->step[i].op == op && p->step[i].chan == chan)
+			out[n++] = (uint16_t)i;
+	return n;
+}
+
+static bool pair(struct proof *f, int pos, enum plan_chan chan, sircl_result_t *err)
+{
+	struct prove_lane *l = &f->lane[f->nlanes];
+	const struct plan *a, *b;
+	int got;
+
+	l->from = pos;
+	l->to = (pos + (chan == PLAN_NEXT ? 1 : f->n - 1)) % f->n;
+	a = f->plan[l->from];
+	b = f->plan[l->to];
+	l->send = calloc((size_t)a->nsteps + b->nsteps + 1, sizeof(l->send[0]));
+	if (!l->send) {
+		*err = error_set(SIRCL_NO_MEMORY, "no memory for proving a plan");
+		return false;
+	}
+	f->nlanes++;
+	l->recv = l->send + a->nsteps;
+	l->count = list(a, PLAN_SEND, chan, l->send);
+	got = list(b, PLAN_RECV, chan == PLAN_NEXT ? PLAN_PREV : PLAN_NEXT, l->recv);
+	if (l->count != got)
+		return prove_fail(f, "position %d sends %d messages to %s, position %d receives %d of them",
+				  l->from, l->count, chan == PLAN_NEXT ? "next" : "prev", l->to, got);
+	for (int k = 0; k < got; k++) {
+		int x = prove_block(a, &a->step[l->send[k]].src[0]),
+		    y = prove_block(b, &b->step[l->recv[k]].dst);
+
+		if (x != y)
+			return prove_fail(
+				f,
+				"position %d sends block %d in step %d, position %d receives it as block "
+				"%d in step %d",
+				l->from, x, l->send[k], l->to, y, l->recv[k]);
+	}
+	return true;
+}
+
+bool prove_shape(struct proof *f, sircl_result_t *err)
+{
+	uint64_t ranks = 0;
+
+	for (int p = 0; p < f->n; p++) {
+		const struct plan *a = f->plan[p];
+
+		if (a->n != f->n || a->pos != p || a->rank >= f->n || (ranks & 1ull << a->rank))
+			return prove_fail(f, "plan %d says position %u of %u, rank %u", p, a->pos, a->n,
+					  a->rank);
+		ranks |= 1ull << a->rank;
+		if (a->nblocks != f->plan[0]->nblocks || a->whole_in != f->plan[0]->whole_in ||
+		    (a->whole_in && a->nblocks != f->n * a->whole_in) ||
+		    (f->kind == COLL_ALL_GATHER) != (a->whole_in != 0))
+			return prove_fail(f, "position %d cuts the data into %u blocks, position 0 into %u",
+					  p, a->nblocks, f->plan[0]->nblocks);
+		f->base[p + 1] = f->base[p] + a->nsteps * f->slices;
+		for (int i = 0; i < a->nsteps; i++)
+			if (!step_ok(f, a, i) || !fuse_ok(f, a, i))
+				return false;
+		for (int i = 0; i < a->nsteps; i++)
+			if (!waits_ok(f, a, i))
+				return false;
+	}
+	for (int p = 0; p < f->n; p++)
+		for (int c = 0; c < PLAN_CHANS; c++)
+			if (!pair(f, p, (enum plan_chan)c, err))
+				return false;
+	return true;
+}

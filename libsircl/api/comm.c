@@ -1,0 +1,412 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Communicators: create, query, abort, finalize, destroy; unique ids. */
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "api/internal.h"
+#include "fabric/rdv.h"
+
+int sircl_version(void)
+{
+	return SIRCL_VERSION;
+}
+
+const char *sircl_strerror(sircl_result_t result)
+{
+	switch (result) {
+	case SIRCL_SUCCESS:
+		return "success";
+	case SIRCL_INVALID_ARGUMENT:
+		return "invalid argument";
+	case SIRCL_INVALID_USAGE:
+		return "invalid usage";
+	case SIRCL_UNSUPPORTED:
+		return "unsupported";
+	case SIRCL_BAD_CONFIG:
+		return "bad configuration";
+	case SIRCL_SYSTEM_ERROR:
+		return "system error";
+	case SIRCL_NO_MEMORY:
+		return "out of memory";
+	case SIRCL_TIMEOUT:
+		return "time limit reached";
+	case SIRCL_REMOTE_ERROR:
+		return "another rank failed";
+	case SIRCL_MISMATCH:
+		return "ranks issued different calls";
+	case SIRCL_ABORTED:
+		return "aborted";
+	case SIRCL_INTERNAL_ERROR:
+		return "internal error";
+	case SIRCL_IN_PROGRESS:
+		return "in progress";
+	}
+	return "unknown result";
+}
+
+const char *sircl_last_error(sircl_comm_t comm)
+{
+	if (comm && comm->magic == COMM_MAGIC)
+		return comm->last.msg;
+	return error_last()->msg;
+}
+
+static sircl_result_t ctx_open(struct sircl_ctx *ctx, int rank, int n)
+{
+	CHECK(params_load(&ctx->params));
+	log_init(&ctx->log, &ctx->params, rank);
+	ctx->rank = rank;
+	ctx->nranks = n;
+	if (gethostname(ctx->host, sizeof(ctx->host) - 1) != 0)
+		snprintf(ctx->host, sizeof(ctx->host), "unknown");
+	ctx->clock = lane_clock_real;
+	return SIRCL_SUCCESS;
+}
+
+static void ctx_close(struct sircl_ctx *ctx)
+{
+	log_close(&ctx->log);
+	params_free(&ctx->params);
+}
+
+/*
+ * The process's unique ids: a root must live until its job has met, and nobody calls us then. Each is reaped
+ * when the next one is made; what is left ends with the process.
+ */
+struct id_root {
+	struct id_root *next;
+	struct sircl_ctx ctx;
+	struct rdv_root *root;
+};
+static pthread_mutex_t id_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct id_root *id_roots;
+
+static void reap_roots(void)
+{
+	for (struct id_root **at = &id_roots; *at;) {
+		struct id_root *r = *at;
+
+		if (!rdv_root_finish(r->root, 0)) {
+			at = &r->next;
+			continue;
+		}
+		*at = r->next;
+		rdv_root_stop(r->root);
+		ctx_close(&r->ctx);
+		free(r);
+	}
+}
+
+sircl_result_t sircl_get_unique_id(sircl_unique_id_t *id)
+{
+	struct id_root *r;
+	sircl_result_t ret;
+
+	if (!id)
+		return error_set(SIRCL_INVALID_ARGUMENT, "sircl_get_unique_id: id is NULL");
+	r = calloc(1, sizeof(*r));
+	if (!r)
+		return error_set(SIRCL_NO_MEMORY, "sircl_get_unique_id: no memory");
+	ret = ctx_open(&r->ctx, -1, 0);
+	if (ret == SIRCL_SUCCESS) {
+		ret = fabric_make_id(&r->ctx, id, &r->root);
+		if (ret != SIRCL_SUCCESS)
+			ctx_close(&r->ctx);
+	}
+	if (ret != SIRCL_SUCCESS) {
+		free(r);
+		return ret;
+	}
+	pthread_mutex_lock(&id_lock);
+	reap_roots();
+	r->next = id_roots;
+	id_roots = r;
+	pthread_mutex_unlock(&id_lock);
+	return SIRCL_SUCCESS;
+}
+
+/* Called by whoever drives. */
+static void on_notice(void *user, struct tick *t, const struct chan_notice *n)
+{
+	struct sircl_comm *c = user;
+	struct sircl_error e = { .code = (sircl_result_t)n->code };
+	int origin = c->fabric ? c->fabric->rank_of[n->origin] : n->origin,
+	    subject = c->fabric ? c->fabric->rank_of[n->subject] : n->subject;
+
+	(void)t;
+	if (!c->team)
+		return;
+	if (n->kind == NOTICE_DEAD) {
+		e.code = SIRCL_REMOTE_ERROR;
+		snprintf(e.msg, sizeof(e.msg),
+			 "rank %d: rank %d is gone (seen by its neighbour, rank %d): see what that process "
+			 "printed last; this communicator has "
+			 "ended",
+			 c->rank, subject, origin);
+	} else if (e.code == SIRCL_ABORTED) {
+		snprintf(e.msg, sizeof(e.msg), "rank %d: the communicator was aborted by rank %d", c->rank,
+			 origin);
+	} else {
+		snprintf(e.msg, sizeof(e.msg),
+			 "rank %d: rank %d has failed (%s) and ended the communicator: see its sentence",
+			 c->rank, origin, sircl_strerror(e.code));
+	}
+	team_fail(c->team, &e);
+}
+
+static sircl_result_t read_config(struct sircl_comm *c, const sircl_config_t *given, uint64_t *start)
+{
+	sircl_config_t cfg = SIRCL_CONFIG_INIT;
+
+	if (given) {
+		if (given->size < sizeof(size_t) || given->size > 4096)
+			return error_set(
+				SIRCL_INVALID_ARGUMENT,
+				"sircl_comm_create: config.size is %zu: start from SIRCL_CONFIG_INIT",
+				given->size);
+		memcpy(&cfg, given, given->size < sizeof(cfg) ? given->size : sizeof(cfg));
+	}
+	snprintf(c->name, sizeof(c->name), "%s", cfg.name ? cfg.name : "comm");
+	*start = (cfg.start_timeout_ms ? cfg.start_timeout_ms
+				       : (uint64_t)param_num(&c->ctx.params, PARAM_START_TIMEOUT)) *
+		 MSEC;
+	c->op_timeout =
+		(cfg.op_timeout_ms ? cfg.op_timeout_ms : (uint64_t)param_num(&c->ctx.params, PARAM_TIMEOUT)) *
+		MSEC;
+	return SIRCL_SUCCESS;
+}
+
+static sircl_result_t make_team(struct sircl_comm *c)
+{
+	struct fabric *f = c->fabric;
+	struct team_cfg cfg = { .name = c->name,
+				.id = COMM_TEAM,
+				.rank = c->rank,
+				.n = c->n,
+				.pos = f->pos,
+				.shape = f->ring ? SHAPE_RING : SHAPE_LINE,
+				.class = f->class,
+				.op_timeout = c->op_timeout };
+	struct team *team = NULL;
+	struct tick t;
+	sircl_result_t ret;
+
+	if (c->n == 1)
+		return SIRCL_SUCCESS;
+	memcpy(cfg.rank_of, f->rank_of, sizeof(cfg.rank_of));
+	engine_lock(f->engine);
+	t = ctx_tick(&c->ctx);
+	ret = team_create(f->engine, &t, &cfg, &team);
+	if (ret == SIRCL_SUCCESS)
+		ret = op_create(team, &c->op);
+	c->team = team; /* under the lock: on_notice reads it */
+	engine_unlock(f->engine);
+	return ret;
+}
+
+static void destroy(struct sircl_comm *c, uint64_t goodbye)
+{
+	if (c->fabric && c->team) {
+		struct tick t;
+
+		engine_lock(c->fabric->engine);
+		t = ctx_tick(&c->ctx);
+		p2p_close_all(c, &t);
+		if (c->op)
+			op_destroy(c->op);
+		team_destroy(c->team, &t);
+		c->team = NULL;
+		engine_unlock(c->fabric->engine);
+	}
+	fabric_stop(c->fabric, goodbye);
+	mem_free_all(c);
+	ctx_close(&c->ctx);
+	free(c->peer);
+	c->magic = 0;
+	free(c);
+}
+
+sircl_result_t sircl_comm_create(sircl_comm_t *comm, const sircl_config_t *config, int rank, int size,
+				 const sircl_unique_id_t *id)
+{
+	struct sircl_comm *c;
+	struct fabric_cfg f = { .rank = rank, .n = size, .id = id, .notice = on_notice };
+	uint64_t start;
+	sircl_result_t ret;
+
+	if (!comm)
+		return error_set(SIRCL_INVALID_ARGUMENT, "sircl_comm_create: comm is NULL");
+	*comm = NULL;
+	if (size < 1 || size > COLL_MAX_RANKS || rank < 0 || rank >= size)
+		return error_set(
+			SIRCL_INVALID_ARGUMENT,
+			"sircl_comm_create: rank %d of %d is out of range: 1 to %d ranks, 0 <= rank < size",
+			rank, size, COLL_MAX_RANKS);
+	c = calloc(1, sizeof(*c));
+	if (!c)
+		return error_set(SIRCL_NO_MEMORY, "sircl_comm_create: no memory");
+	c->rank = rank;
+	c->n = size;
+	ret = ctx_open(&c->ctx, rank, size);
+	if (ret != SIRCL_SUCCESS) {
+		free(c);
+		return ret;
+	}
+	c->magic = COMM_MAGIC;
+	c->peer = calloc((size_t)size, sizeof(*c->peer));
+	if (!c->peer) {
+		ret = error_set(SIRCL_NO_MEMORY, "sircl_comm_create: no memory");
+		goto fail;
+	}
+	CHECK_GOTO(read_config(c, config, &start), fail);
+	f.ctx = &c->ctx;
+	f.user = c;
+	f.limit = c->ctx.clock(c->ctx.clock_arg) + start;
+	CHECK_GOTO(fabric_start(&f, &c->fabric), fail);
+	c->pos = c->fabric->pos;
+	CHECK_GOTO(make_team(c), fail);
+	log_info(&c->ctx.log, LOG_INIT, "communicator \"%s\" is up: rank %d of %d, position %d of a %s",
+		 c->name, rank, size, c->pos, c->fabric->ring ? "ring" : "line");
+	*comm = c;
+	return SIRCL_SUCCESS;
+fail:;
+	struct sircl_error e = *error_last();
+
+	log_error(&c->ctx.log, "%s", e.msg);
+	destroy(c, 0);
+	return error_again(&e);
+}
+
+static void fill_links(const struct sircl_comm *c, sircl_info_t *i)
+{
+	const struct fabric *f = c->fabric;
+	int lanes[LINK_SIDES] = { 0, 0 }, rank[LINK_SIDES] = { -1, -1 };
+
+	for (int side = 0; side < LINK_SIDES; side++) {
+		struct link_stats st;
+
+		if (!f->link[side])
+			continue;
+		link_stats(f->link[side], &st);
+		lanes[side] = st.lanes_up;
+		rank[side] = f->rank_of[(c->pos + (side == LINK_NEXT ? 1 : c->n - 1)) % c->n];
+		i->bytes_sent[side] = st.bytes_sent;
+		i->bytes_received[side] = st.bytes_received;
+		i->frames_replayed += st.frames_replayed;
+		i->memory_bytes += st.memory_bytes;
+	}
+	i->next_lanes = lanes[LINK_NEXT];
+	i->prev_lanes = lanes[LINK_PREV];
+	i->next_rank = rank[LINK_NEXT];
+	i->prev_rank = rank[LINK_PREV];
+}
+
+sircl_result_t sircl_comm_query(sircl_comm_t comm, sircl_info_t *info)
+{
+	static const char *const names[CLASS_COUNT] = { "shm", "tcp", "verbs", "sim" };
+	sircl_info_t i = { .size = sizeof(i) };
+	struct chan_net_stats net;
+
+	if (!comm || comm->magic != COMM_MAGIC)
+		return error_set(SIRCL_INVALID_ARGUMENT, "sircl_comm_query: not a communicator");
+	if (!info || info->size < sizeof(size_t) || info->size > 4096)
+		return error_set(SIRCL_INVALID_ARGUMENT,
+				 "sircl_comm_query: info is NULL, or info.size is not sizeof(sircl_info_t)");
+	i.size = info->size;
+	i.rank = comm->rank;
+	i.nranks = comm->n;
+	i.position = comm->pos;
+	i.ring = comm->fabric->ring;
+	snprintf(i.transport, sizeof(i.transport), "%s", comm->n == 1 ? "none" : names[comm->fabric->class]);
+	engine_lock(comm->fabric->engine);
+	fill_links(comm, &i);
+	chan_net_stats(comm->fabric->net, &net);
+	i.memory_bytes += net.memory_bytes + engine_memory(comm->fabric->engine);
+	i.operations = comm->p2p_ops + comm->alone_ops + (comm->team ? team_ops(comm->team) : 0);
+	engine_unlock(comm->fabric->engine);
+	memcpy(info, &i, info->size < sizeof(i) ? info->size : sizeof(i));
+	return SIRCL_SUCCESS;
+}
+
+sircl_result_t sircl_comm_async_error(sircl_comm_t comm, sircl_result_t *error)
+{
+	struct sircl_error e = { .code = SIRCL_SUCCESS };
+
+	if (!comm || comm->magic != COMM_MAGIC || !error)
+		return error_set(SIRCL_INVALID_ARGUMENT, "sircl_comm_async_error: %s",
+				 error ? "not a communicator" : "error is NULL");
+	*error = comm->team ? team_error(comm->team, &e) : SIRCL_SUCCESS;
+	return SIRCL_SUCCESS;
+}
+
+sircl_result_t sircl_comm_abort(sircl_comm_t comm)
+{
+	struct sircl_error e = { .code = SIRCL_ABORTED };
+	struct tick t;
+
+	if (!comm || comm->magic != COMM_MAGIC)
+		return error_set(SIRCL_INVALID_ARGUMENT, "sircl_comm_abort: not a communicator");
+	if (!comm->team)
+		return SIRCL_SUCCESS;
+	snprintf(e.msg, sizeof(e.msg), "rank %d: sircl_comm_abort was called on communicator \"%s\"",
+		 comm->rank, comm->name);
+	team_fail(comm->team, &e);
+	engine_lock(comm->fabric->engine);
+	t = ctx_tick(&comm->ctx);
+	chan_net_notify(comm->fabric->net, &t, NOTICE_ABORT, (uint16_t)comm->pos, SIRCL_ABORTED, COMM_TEAM);
+	engine_unlock(comm->fabric->engine);
+	engine_kick(comm->fabric->engine);
+	return SIRCL_SUCCESS;
+}
+
+static bool idle(void *arg)
+{
+	const struct sircl_comm *c = arg;
+	struct sircl_error e;
+
+	if (team_error(c->team, &e) != SIRCL_SUCCESS)
+		return true;
+	for (int side = 0; side < LINK_SIDES; side++)
+		if (c->fabric->link[side] && !link_idle(c->fabric->link[side]))
+			return false;
+	return p2p_all_idle(c);
+}
+
+static sircl_result_t finalize(sircl_comm_t c)
+{
+	struct sircl_error e;
+
+	atomic_store_explicit(&c->finalized, true, memory_order_relaxed); /* see api_begin */
+	if (!c->team)
+		return SIRCL_SUCCESS;
+	if (engine_wait_until(c->fabric->engine, idle, c, c->ctx.clock(c->ctx.clock_arg) + c->op_timeout) ==
+	    SIRCL_TIMEOUT)
+		return error_set(SIRCL_TIMEOUT,
+				 "rank %d: sircl_comm_finalize: a neighbour has not taken everything that "
+				 "was sent within %llu ms",
+				 c->rank, (unsigned long long)(c->op_timeout / MSEC));
+	return team_error(c->team, &e) == SIRCL_SUCCESS ? SIRCL_SUCCESS : error_again(&e);
+}
+
+sircl_result_t sircl_comm_finalize(sircl_comm_t comm)
+{
+	CHECK(api_begin(comm, "sircl_comm_finalize", true));
+	return api_end(comm, finalize(comm));
+}
+
+sircl_result_t sircl_comm_destroy(sircl_comm_t comm)
+{
+	struct sircl_error e = { .code = SIRCL_SUCCESS };
+	sircl_result_t ret = SIRCL_SUCCESS;
+
+	CHECK(api_begin(comm, "sircl_comm_destroy", false));
+	if (!atomic_load_explicit(&comm->finalized, memory_order_relaxed)) /* see api_begin */
+		ret = finalize(comm);
+	if (ret != SIRCL_SUCCESS)
+		e = *error_last();
+	destroy(comm, ret == SIRCL_SUCCESS ? comm->op_timeout : 0);
+	return ret == SIRCL_SUCCESS ? ret : error_again(&e);
+}

@@ -29,6 +29,9 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#ifdef __GNUC__
+#pragma GCC visibility push(default) /* the library itself is built with hidden visibility */
+#endif
 
 #define SIRCL_VERSION_MAJOR 0
 #define SIRCL_VERSION_MINOR 1
@@ -218,6 +221,9 @@ sircl_result_t sircl_send(const void *buf, size_t count, sircl_type_t type, int 
 sircl_result_t sircl_recv(void *buf, size_t count, sircl_type_t type, int peer, sircl_comm_t comm,
 			  sircl_stream_t stream);
 
+#ifdef __GNUC__
+#pragma GCC visibility pop
+#endif
 #ifdef __cplusplus
 }
 #endif

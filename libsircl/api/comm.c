@@ -234,7 +234,7 @@ sircl_result_t sircl_comm_create(sircl_comm_t *comm, const sircl_config_t *confi
 {
 	struct sircl_comm *c;
 	struct fabric_cfg f = { .rank = rank, .n = size, .id = id, .notice = on_notice };
-	uint64_t start;
+	uint64_t start = 0;
 	sircl_result_t ret;
 
 	if (!comm)

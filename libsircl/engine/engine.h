@@ -33,14 +33,18 @@ struct engine_cfg {
 sircl_result_t engine_create(const struct engine_cfg *, struct engine **);
 void engine_destroy(struct engine *); /* ends the background thread first */
 
-/* Takes the token, advances everything once, gives it back. False: somebody else drives, or nothing happened
- * (*busy tells). */
+/* Takes the token, advances everything once, gives it back. True: something happened. *busy: something
+ * happened, or somebody else drives: worth calling again at once. */
 bool engine_drive(struct engine *, struct tick *, bool *busy);
 /* Takes the token for a caller that wants to call chan_* or link_* itself (waits for the present driver to
  * finish its round); gives it back. */
 void engine_lock(struct engine *);
 void engine_unlock(struct engine *);
 uint64_t engine_deadline(const struct engine *); /* latest time to be driven although nothing arrives */
+
+/* The engine's channels have ids below 2^30, made of the team and the cable; ids above are free for others. */
+#define TEAM_ID_LIMIT (1u << 22)
+#define TEAM_CHAN_ID(team, cable) ((uint32_t)(team) << 8 | (uint32_t)(cable))
 
 struct team_cfg {
 	const char *name;

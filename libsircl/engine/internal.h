@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the files of engine/ share. Everything here belongs to whoever holds the driver token, except the
+ * fields marked atomic.
+ *
+ * Order of messages. The engine cuts every block into slices and runs them in rounds of `round` slices: the
+ * messages of a channel and direction are ordered by (round, step, slice within the round). All ranks compute
+ * the same `round`, so both ends agree. A round is as long as a block unless scratch would grow beyond
+ * SCRATCH_LIMIT; then scratch holds one round of slices (slice i lives at i mod round), and slice i is
+ * written only when every step that touches the same scratch block is through with slice i - round. A round
+ * by itself is what the prover has proved, and rounds only add waits for earlier rounds.
+ */
+#ifndef ENGINE_INTERNAL_H
+#define ENGINE_INTERNAL_H
+#include <pthread.h>
+#include <stdatomic.h>
+#include "engine/engine.h"
+
+#define EXEC_QUEUE 64 /* messages in flight per channel and direction, a power of two below CHAN_QUEUE */
+#define EXEC_BUDGET (512u << 10) /* bytes summed or copied before the channels are looked at again */
+#define SCRATCH_LIMIT ((size_t)16 << 20)
+#define FLIGHT_OPS 64
+#define LATE_REPORT (30 * SEC)
+#define CLOSE_GRACE (2 * SEC) /* for the peer to give back memory that it may still write to */
+
+enum exec_dir { DIR_SEND, DIR_RECV, DIRS };
+
+/* Facts about a plan that do not depend on count or type; built once per plan. */
+struct plan_info {
+	struct plan_info *next;
+	const struct plan *plan;
+	uint16_t nlist[PLAN_CHANS][DIRS]; /* SENDs and RECVs of a channel in order of steps */
+	uint16_t *list[PLAN_CHANS][DIRS];
+	uint32_t *dep_at; /* nsteps + 1: where the dependents of a step begin in dep */
+	uint16_t *dep; /* REDUCE and COPY steps that may become ready when this step moves */
+	uint32_t *acc_at; /* nscratch + 1 */
+	uint16_t *acc; /* steps that touch a stored scratch block */
+	int8_t *fused; /* per step: -1, or, for a fused RECV, which source of the next step it is */
+	bool *fused_reduce; /* per step: run by the RECV before it */
+	bool *stored; /* per scratch block: it needs memory */
+	bool *wide; /* per scratch block: fp32 accumulator */
+	uint64_t *sums; /* bit per step: REDUCE and COPY steps that are run by themselves */
+	size_t bytes;
+};
+
+/* One message handed to a channel. Slots end in order, because messages of a channel do. */
+struct slot {
+	struct xfer x;
+	struct op *op;
+	uint32_t len, off; /* view mode: bytes consumed */
+	uint16_t step;
+	bool view, checked;
+};
+
+struct slot_queue {
+	uint32_t head, tail;
+	struct slot slot[EXEC_QUEUE];
+};
+
+/* What limit.c has seen of one neighbour since the operation started. */
+struct watch {
+	uint64_t notes, frames; /* counters of the link at the last look */
+	uint64_t heard_at, moved_at;
+	bool begun;
+};
+
+struct team_chan {
+	struct chan *chan; /* NULL: no neighbour there, or closed */
+	uint16_t peer; /* position */
+	uint16_t cable;
+	struct watch watch;
+	struct slot_queue q[DIRS];
+};
+
+enum flight_state { FLIGHT_NONE, FLIGHT_RUNNING, FLIGHT_DONE, FLIGHT_FAILED };
+/* Atomic, relaxed: a report may be written by any thread; a torn entry is one line of a report. */
+struct flight {
+	_Atomic uint64_t number, count, started, finished;
+	_Atomic uint32_t what; /* kind | type << 8 | op << 16 | algo << 24 */
+	_Atomic uint32_t state;
+};
+
+enum team_phase { TEAM_OPEN, TEAM_CLOSING, TEAM_CLOSED };
+
+struct team {
+	struct engine *engine;
+	struct team *next;
+	char name[64];
+	struct team_cfg cfg;
+	uint32_t window;
+	enum coll_algo forced;
+	bool deterministic;
+	size_t forced_slice;
+	uint64_t next_number;
+	_Atomic uint64_t ops_finished;
+	struct op *head, *tail; /* started operations; the head runs */
+	struct team_chan ch[PLAN_CHANS];
+	enum team_phase phase;
+	bool killed;
+	uint64_t close_at;
+	_Atomic int failed; /* 0, 1: being written, 2: err is valid */
+	struct sircl_error err;
+	struct flight flight[FLIGHT_OPS];
+};
+
+/* A place in memory of a step: slice i is at p + (i, or i mod round) * stride. */
+struct operand {
+	uint8_t *p;
+	size_t off; /* from the beginning of its buffer */
+	uint32_t stride;
+	uint8_t buf;
+	bool folded;
+};
+
+struct step_run {
+	uint32_t nslices, issued, done; /* done: finished; of a SEND: its source is free */
+	size_t len; /* bytes of its block in the type */
+	struct operand dst, src[4];
+};
+
+struct cursor {
+	uint32_t idx, slice, round; /* place in the list of steps; next slice; round */
+	bool end;
+};
+
+enum op_state { OP_IDLE, OP_RUNNING, OP_DONE };
+
+struct op {
+	struct team *team;
+	struct op *next;
+	struct op_args args;
+	bool prepared;
+	size_t elem;
+	enum coll_algo algo;
+	const struct plan *plan; /* NULL: one rank, a copy */
+	const struct plan_info *info;
+	uint32_t slice, round, nslices_max;
+	struct step_run *run;
+	size_t run_cap;
+	uint64_t *ready; /* bit per step: a REDUCE or COPY that may be able to move */
+	size_t ready_words, ready_cap;
+	size_t *place; /* per scratch block: where it begins in scratch */
+	size_t place_cap;
+	uint8_t *scratch;
+	size_t scratch_cap;
+	uint64_t left, total; /* slices of steps that are not finished */
+	struct cursor cur[PLAN_CHANS][DIRS];
+	uint64_t number, tag;
+	uint64_t begun, last_move, check_at, progress_sum;
+	bool heard[PLAN_CHANS]; /* a frame of this operation has come from there */
+	bool warned;
+	_Atomic int state;
+	sircl_result_t result;
+};
+
+struct engine {
+	struct engine_cfg cfg;
+	struct plan_cache *plans;
+	struct plan_info *infos;
+	struct team *teams;
+	_Atomic size_t memory;
+	/* The driver token: the owner's pthread_self, 0 = free. depth is the owner's. */
+	_Atomic uintptr_t owner;
+	unsigned depth;
+	/* Waiting */
+	_Atomic uint64_t last_caller; /* when somebody but the background thread last drove */
+	_Atomic int waiting; /* threads inside engine_wait* */
+	_Atomic int sleepers; /* those of them inside ppoll */
+	_Atomic bool bg_armed; /* the background thread sleeps on the lanes' descriptors */
+	_Atomic bool bg_stop;
+	bool has_thread;
+	pthread_t thread;
+	int wake_fd, bg_fd;
+	uint64_t spin;
+	bool crowded; /* more ranks than cores */
+};
+
+/* engine.c */
+bool token_try(struct engine *);
+void token_take(struct engine *);
+void token_give(struct engine *);
+bool drive_holding(struct engine *, struct tick *); /* one round; the caller has the token */
+void engine_account(struct engine *, size_t more, size_t less);
+/* wait.c */
+sircl_result_t wait_create(struct engine *);
+void wait_destroy(struct engine *);
+void wait_op_done(struct engine *); /* wakes threads that sleep until an operation is done */
+void wait_left(struct engine *); /* a caller stops driving: the background thread must arm anew */
+/* info.c */
+sircl_result_t plan_info_get(struct engine *, const struct plan *, const struct plan_info **);
+void plan_info_free(struct engine *);
+/* team.c */
+bool team_progress(struct team *, struct tick *);
+uint64_t team_deadline(const struct team *);
+int team_rank(const struct team *, int pos);
+/* op.c */
+void op_begin(struct op *, struct tick *); /* becomes the running operation of its team */
+/* exec.c */
+bool exec_progress(struct op *, struct tick *);
+void exec_fail(struct op *, struct tick *, int subject); /* error_last() ends the team, everywhere */
+void op_text(const struct op *, char *buf, size_t n);
+/* limit.c */
+void limit_check(struct op *, struct tick *);
+/* flight.c */
+void flight_start(struct op *, uint64_t now);
+void flight_end(struct op *, uint64_t now, bool ok);
+
+static inline bool step_through(const struct step_run *r, uint32_t slice)
+{
+	return r->done > slice || r->done == r->nslices;
+}
+
+static inline uint8_t *operand_at(const struct operand *o, uint32_t slice, uint32_t round)
+{
+	return o->p + (size_t)(o->folded ? slice % round : slice) * o->stride;
+}
+
+static inline uint32_t slice_len(const struct op *op, const struct step_run *r, uint32_t slice)
+{
+	size_t rest = r->len - (size_t)slice * op->slice;
+
+	return rest < op->slice ? (uint32_t)rest : op->slice;
+}
+#endif

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Time limits of a running operation, in tick time. Two cases that look alike from here (nothing moves) and
+ * must not be confused:
+ *  - the transport has stalled: nothing at all is heard from the neighbour, or its link holds a frame that is
+ *    never acknowledged, for op_timeout: the team ends with an error;
+ *  - the neighbour lives (its heartbeats arrive) but sends nothing for this operation: some rank has not
+ *    entered it. That may be the neighbour or one behind it; one warning says who is waited for, no error.
+ * Looked at only every op_timeout / 8, so a running operation pays nothing.
+ */
+#include "engine/internal.h"
+#include <stdio.h>
+
+static enum link_side side_of(int c)
+{
+	return c == PLAN_NEXT ? LINK_NEXT : LINK_PREV;
+}
+
+static bool waits_for(const struct team_chan *tc)
+{
+	return tc->q[DIR_SEND].head != tc->q[DIR_SEND].tail || tc->q[DIR_RECV].head != tc->q[DIR_RECV].tail;
+}
+
+static uint64_t progress_of(const struct team *t)
+{
+	uint64_t sum = 0;
+
+	for (int c = 0; c < PLAN_CHANS; c++)
+		for (int d = 0; d < DIRS; d++)
+			for (uint32_t i = t->ch[c].q[d].head; i != t->ch[c].q[d].tail; i++)
+				sum += t->ch[c].q[d].slot[i % EXEC_QUEUE].x.done;
+	return sum;
+}
+
+/* Looks at the link's counters; notes when it was last heard and last moved a frame. */
+static void look(struct team *t, int c, uint64_t now)
+{
+	struct link *l = chan_net_link(t->engine->cfg.net, side_of(c));
+	struct watch *w = &t->ch[c].watch;
+	struct link_stats st;
+	uint64_t notes = 0, frames;
+
+	if (!l)
+		return;
+	link_stats(l, &st);
+	for (int i = 0; i < st.lanes && i < LANES_MAX; i++)
+		notes += st.lane[i].notes;
+	frames = st.frames_sent + st.frames_received;
+	if (!w->begun || notes != w->notes)
+		w->heard_at = now;
+	if (!w->begun || frames != w->frames || link_idle(l))
+		w->moved_at = now;
+	w->notes = notes;
+	w->frames = frames;
+	w->begun = true;
+}
+
+static void stalled(struct op *op, struct tick *tick, int c, bool silent)
+{
+	struct team *t = op->team;
+	struct team_chan *tc = &t->ch[c];
+	const struct slot_queue *q =
+		tc->q[DIR_RECV].head != tc->q[DIR_RECV].tail ? &tc->q[DIR_RECV] : &tc->q[DIR_SEND];
+	struct link *l = chan_net_link(t->engine->cfg.net, side_of(c));
+	struct link_stats st = { 0 };
+	char text[128];
+
+	if (l)
+		link_stats(l, &st);
+	op_text(op, text, sizeof(text));
+	error_set(SIRCL_TIMEOUT,
+		  "%s: %s has not moved for %.1f s: rank %d waits to %s rank %d (step %u of %s), and %s on "
+		  "cable %u "
+		  "(%s, %d of %d lanes up). Is that machine or process stopped, or the cable bad? "
+		  "SIRCL_TIMEOUT "
+		  "(now %llu ms) is the limit",
+		  t->name, text, (double)(tick->now - op->last_move) / 1e9, t->cfg.rank,
+		  q == &tc->q[DIR_RECV] ? "receive from" : "send to", team_rank(t, tc->peer),
+		  q->slot[q->head % EXEC_QUEUE].step, op->plan->name,
+		  silent ? "nothing at all is heard from it" : "it does not acknowledge what was sent",
+		  tc->cable, c == PLAN_NEXT ? "NEXT" : "PREV", st.lanes_up, st.lanes,
+		  (unsigned long long)(t->cfg.op_timeout / MSEC));
+	exec_fail(op, tick, tc->peer);
+}
+
+static void late(struct op *op, uint64_t now)
+{
+	struct team *t = op->team;
+	char text[128];
+
+	op_text(op, text, sizeof(text));
+	for (int c = 0; c < PLAN_CHANS; c++) {
+		const struct team_chan *tc = &t->ch[c];
+
+		if (tc->q[DIR_RECV].head == tc->q[DIR_RECV].tail)
+			continue;
+		op->warned = true;
+		log_warn(&t->engine->cfg.ctx->log,
+			 "%s: rank %d has waited %.0f s for rank %d, which lives but %s %s; this is no error",
+			 t->name, t->cfg.rank, (double)(now - op->last_move) / 1e9, team_rank(t, tc->peer),
+			 op->heard[c] ? "waits itself for another rank in" : "has not entered", text);
+		/* Whoever has not entered is the news; a neighbour that waits itself only if there is none.
+		 */
+		if (!op->heard[c])
+			return;
+	}
+}
+
+void limit_check(struct op *op, struct tick *tick)
+{
+	struct team *t = op->team;
+	uint64_t limit = t->cfg.op_timeout, sum = progress_of(t), quiet, lasting;
+	uint64_t now = tick->now;
+
+	if (sum != op->progress_sum)
+		op->last_move = now;
+	op->progress_sum = sum;
+	quiet = now - op->last_move;
+	op->check_at = now + limit / 8;
+	/* Watching began up to limit / 8 after the last move; several heartbeats must be missing. */
+	lasting = limit - limit / 4;
+	if (lasting < 4 * (uint64_t)param_num(&t->engine->cfg.ctx->params, PARAM_HEARTBEAT) * MSEC)
+		lasting = 4 * (uint64_t)param_num(&t->engine->cfg.ctx->params, PARAM_HEARTBEAT) * MSEC;
+	for (int c = 0; c < PLAN_CHANS; c++) {
+		struct watch *w = &t->ch[c].watch;
+
+		if (!t->ch[c].chan || !waits_for(&t->ch[c]))
+			continue;
+		look(t, c, now);
+		if (!w->begun || quiet < limit)
+			continue;
+		if (now - w->heard_at >= lasting || now - w->moved_at >= lasting) {
+			stalled(op, tick, c, now - w->heard_at >= lasting);
+			return;
+		}
+	}
+	if (!op->warned && quiet >= tick_min(LATE_REPORT, limit))
+		late(op, now);
+}

@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A team: what a communicator is to the engine. Its channels, its queue of operations, and its end. The first
+ * error is kept; any thread may report one. The driver then closes the channels, waits until no transfer can
+ * land in a caller's memory any more, and only then ends the operations. A peer that does not give memory
+ * back within CLOSE_GRACE loses its link, which fences every lane.
+ */
+#include "engine/internal.h"
+#include <stdio.h>
+#include <stdlib.h>
+
+_Static_assert((EXEC_QUEUE & (EXEC_QUEUE - 1)) == 0 && EXEC_QUEUE < CHAN_QUEUE, "EXEC_QUEUE");
+
+int team_rank(const struct team *t, int pos)
+{
+	return t->cfg.rank_of[pos];
+}
+
+/* Position at the end of a side, or -1. */
+static int neighbour(const struct team_cfg *c, enum plan_chan side)
+{
+	int pos = side == PLAN_NEXT ? c->pos + 1 : c->pos - 1;
+
+	if (c->n == 1)
+		return -1;
+	if (pos >= 0 && pos < c->n)
+		return pos;
+	return c->shape == SHAPE_RING ? (pos + c->n) % c->n : -1;
+}
+
+static sircl_result_t open_side(struct team *t, struct tick *tick, enum plan_chan side)
+{
+	struct team_chan *tc = &t->ch[side];
+	int peer = neighbour(&t->cfg, side);
+	struct chan_cfg cfg;
+
+	if (peer < 0)
+		return SIRCL_SUCCESS;
+	tc->peer = (uint16_t)peer;
+	tc->cable = (uint16_t)(side == PLAN_NEXT ? t->cfg.pos : peer);
+	cfg = (struct chan_cfg){ .id = TEAM_CHAN_ID(t->cfg.id, tc->cable),
+				 .peer = tc->peer,
+				 .via = side == PLAN_NEXT ? LINK_NEXT : LINK_PREV,
+				 .window = t->window };
+	return chan_open(t->engine->cfg.net, tick, &cfg, &tc->chan);
+}
+
+static void close_sides(struct team *t, struct tick *tick)
+{
+	for (int c = 0; c < PLAN_CHANS; c++) {
+		struct chan *chan = t->ch[c].chan;
+
+		t->ch[c].chan = NULL;
+		if (chan)
+			chan_close(chan, tick);
+	}
+}
+
+sircl_result_t team_create(struct engine *e, struct tick *tick, const struct team_cfg *cfg, struct team **out)
+{
+	const struct params *p = &e->cfg.ctx->params;
+	struct team *t;
+	sircl_result_t ret;
+
+	if (cfg->n < 1 || cfg->n > COLL_MAX_RANKS || cfg->pos < 0 || cfg->pos >= cfg->n ||
+	    cfg->id >= TEAM_ID_LIMIT)
+		return error_set(SIRCL_INVALID_ARGUMENT, "team of %d ranks at position %d: 1 to %d ranks",
+				 cfg->n, cfg->pos, COLL_MAX_RANKS);
+	t = calloc(1, sizeof(*t));
+	if (!t)
+		return error_set(SIRCL_NO_MEMORY, "no memory for a team");
+	t->engine = e;
+	t->cfg = *cfg;
+	snprintf(t->name, sizeof(t->name), "%s", cfg->name ? cfg->name : "comm");
+	t->cfg.name = t->name;
+	t->window = (uint32_t)((param_num(p, PARAM_WINDOW) + 4095) / 4096 * 4096);
+	t->forced = (enum coll_algo)param_num(p, PARAM_ALGO);
+	t->deterministic = param_num(p, PARAM_DETERMINISTIC) != 0;
+	t->forced_slice = (size_t)param_num(p, PARAM_SLICE);
+	token_take(e);
+	for (int c = 0; c < PLAN_CHANS; c++)
+		CHECK_GOTO(open_side(t, tick, (enum plan_chan)c), fail);
+	t->next = e->teams;
+	e->teams = t;
+	engine_account(e, sizeof(*t), 0);
+	engine_unlock(e);
+	*out = t;
+	return SIRCL_SUCCESS;
+fail:
+	close_sides(t, tick);
+	engine_unlock(e);
+	free(t);
+	return ret;
+}
+
+void team_destroy(struct team *t, struct tick *tick)
+{
+	struct engine *e;
+
+	if (!t)
+		return;
+	e = t->engine;
+	token_take(e);
+	sircl_assert(!t->head);
+	close_sides(t, tick);
+	for (struct team **at = &e->teams; *at; at = &(*at)->next) {
+		if (*at == t) {
+			*at = t->next;
+			break;
+		}
+	}
+	engine_account(e, 0, sizeof(*t));
+	engine_unlock(e);
+	free(t);
+}
+
+sircl_result_t team_error(const struct team *t, struct sircl_error *err)
+{
+	/* Acquire: partner of the release in team_fail, so that err is whole. */
+	if (atomic_load_explicit(&t->failed, memory_order_acquire) != 2) {
+		if (err)
+			*err = (struct sircl_error){ .code = SIRCL_SUCCESS };
+		return SIRCL_SUCCESS;
+	}
+	if (err)
+		*err = t->err;
+	return t->err.code;
+}
+
+void team_fail(struct team *t, const struct sircl_error *err)
+{
+	int none = 0;
+
+	/* Relaxed: only the winner writes, and what it publishes is published by the release below. */
+	if (!atomic_compare_exchange_strong_explicit(&t->failed, &none, 1, memory_order_relaxed,
+						     memory_order_relaxed))
+		return;
+	t->err = *err;
+	if (t->err.code == SIRCL_SUCCESS)
+		t->err.code = SIRCL_INTERNAL_ERROR;
+	atomic_store_explicit(&t->failed, 2, memory_order_release); /* partner: team_error, team_progress */
+	engine_kick(t->engine);
+}
+
+uint64_t team_ops(const struct team *t)
+{
+	return atomic_load_explicit(&t->ops_finished, memory_order_relaxed);
+}
+
+static void finish_head(struct team *t, struct tick *tick, sircl_result_t result)
+{
+	struct op *op = t->head;
+
+	t->head = op->next;
+	if (!t->head)
+		t->tail = NULL;
+	op->next = NULL;
+	op->result = result;
+	flight_end(op, tick->now, result == SIRCL_SUCCESS);
+	if (result == SIRCL_SUCCESS)
+		atomic_fetch_add_explicit(&t->ops_finished, 1, memory_order_relaxed);
+	/* Release: partner of the acquire in op_done; the result is in memory, and op is the waiter's again.
+	 */
+	atomic_store_explicit(&op->state, OP_DONE, memory_order_release);
+	wait_op_done(t->engine);
+}
+
+/* Drops transfers that have ended, in order; true if none is left. */
+static bool transfers_ended(struct team_chan *tc)
+{
+	bool empty = true;
+
+	for (int d = 0; d < DIRS; d++) {
+		struct slot_queue *q = &tc->q[d];
+
+		while (q->head != q->tail) {
+			const struct xfer *x = &q->slot[q->head % EXEC_QUEUE].x;
+
+			if (!x->finished && x->err == SIRCL_SUCCESS)
+				break;
+			q->head++;
+		}
+		empty &= q->head == q->tail;
+	}
+	return empty;
+}
+
+/* Kills the links over which the peer has not given memory back. */
+static void kill_links(struct team *t, struct tick *tick)
+{
+	for (int c = 0; c < PLAN_CHANS; c++) {
+		struct link *l = chan_net_link(t->engine->cfg.net, c == PLAN_NEXT ? LINK_NEXT : LINK_PREV);
+
+		if (l && !transfers_ended(&t->ch[c]) && link_state(l) != LINK_DEAD)
+			link_kill(l, tick, &t->err);
+	}
+	t->killed = true;
+}
+
+static bool team_end(struct team *t, struct tick *tick)
+{
+	bool ended = true, moved = false;
+
+	if (t->phase == TEAM_CLOSED && !t->head)
+		return false;
+	if (t->phase == TEAM_OPEN) {
+		t->phase = TEAM_CLOSING;
+		t->close_at = tick->now + CLOSE_GRACE;
+		close_sides(t, tick);
+		moved = true;
+	}
+	for (int c = 0; c < PLAN_CHANS; c++)
+		ended &= transfers_ended(&t->ch[c]);
+	if (!ended) {
+		if (!t->killed && tick->now >= t->close_at)
+			kill_links(t, tick);
+		return moved;
+	}
+	t->phase = TEAM_CLOSED;
+	while (t->head)
+		finish_head(t, tick, t->err.code);
+	return true;
+}
+
+static bool has_failed(const struct team *t)
+{
+	return atomic_load_explicit(&t->failed, memory_order_acquire) == 2; /* partner: team_fail */
+}
+
+bool team_progress(struct team *t, struct tick *tick)
+{
+	bool moved = false;
+
+	if (has_failed(t))
+		return team_end(t, tick);
+	if (!t->head)
+		return false;
+	moved = exec_progress(t->head, tick);
+	if (has_failed(t))
+		return team_end(t, tick) || moved;
+	if (t->head->left == 0) {
+		finish_head(t, tick, SIRCL_SUCCESS);
+		if (t->head)
+			op_begin(t->head, tick);
+		moved = true;
+	}
+	return moved;
+}
+
+uint64_t team_deadline(const struct team *t)
+{
+	if (t->phase == TEAM_CLOSING)
+		return t->killed ? NEVER : t->close_at;
+	return t->head ? t->head->check_at : NEVER;
+}

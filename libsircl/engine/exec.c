@@ -43,9 +43,13 @@ static bool may_begin(const struct op *op, uint16_t k, uint32_t i)
 	const struct plan_step *s = &op->plan->step[k];
 	const struct plan_info *in = op->info;
 
-	for (int d = 0; d < 4; d++)
-		if (s->after[d] != PLAN_NONE && !step_through(&op->run[s->after[d]], i))
+	for (int d = 0; d < 4; d++) {
+		if (s->after[d] == PLAN_NONE || step_through(&op->run[s->after[d]], i))
+			continue;
+		/* a REDUCE that reads the window does not wait for the RECV that it completes */
+		if (!in->fused_reduce[k] || s->after[d] + 1 != k)
 			return false;
+	}
 	for (int d = 0; d < 2; d++)
 		if (s->released[d] != PLAN_NONE && !step_through(&op->run[s->released[d]], i))
 			return false;
@@ -164,9 +168,11 @@ static void transfer_failed(struct pass *p, struct team_chan *tc, sircl_result_t
 	char text[128];
 
 	op_text(p->op, text, sizeof(text));
-	error_set(code, "%s (in %s of %s, by %s)",
-		  why && why->code != SIRCL_SUCCESS ? why->msg : sircl_strerror(code), text, p->team->name,
-		  p->op->plan->name);
+	if (why && why->code != SIRCL_SUCCESS)
+		error_set(code, "%s (in %s of %s, by %s)", why->msg, text, p->team->name, p->op->plan->name);
+	else
+		error_set(code, "%s: a transfer with rank %d ended with result %d in %s, by %s",
+			  p->team->name, team_rank(p->team, tc->peer), (int)code, text, p->op->plan->name);
 	exec_fail(p->op, p->tick, tc->peer);
 }
 

@@ -210,12 +210,7 @@ static bool prove(struct sim_port *port, const struct sim_message *in, uint8_t *
 		return !in || in->nauth == 0;
 	if (in && in->nauth == 0)
 		return false;
-#ifndef SIM_AUTH
-	(void)out;
-	return false;
-#else
 	return auth_step(port->auth, in ? in->auth : NULL, in ? in->nauth : 0, out, nout) == SIRCL_SUCCESS;
-#endif
 }
 
 static void begin(struct sim_port *port, enum port_state state, uint32_t epoch)
@@ -233,9 +228,7 @@ static void begin(struct sim_port *port, enum port_state state, uint32_t epoch)
 	memcpy(context + 16, &port->cfg.cable, 2);
 	memcpy(context + 18, &port->cfg.lane, 2);
 	memcpy(context + 20, &epoch, 4);
-#ifdef SIM_AUTH
 	auth_start(port->auth, port->cfg.keys, state == PORT_CONNECTING, context, sizeof(context), NULL, 0);
-#endif
 }
 
 static void port_up(struct sim_port *port)

@@ -276,6 +276,39 @@ START_TEST(test_sim_refused_without_listener_and_gone_with_a_dead_process)
 }
 END_TEST
 
+static bool comes_up(const struct key_ring *a, const struct key_ring *b)
+{
+	struct pair *p = pair_make(&sim_hostile, 3, 1);
+	bool up;
+
+	pair_open_end(p, 0, 0, a, 0);
+	pair_open_end(p, 1, 0, b, 0);
+	pair_connect(p, 0, 1);
+	pair_for(p, 100 * MSEC);
+	up = pair_count(&p->end[0][0], LANE_UP) == 1 && pair_count(&p->end[1][0], LANE_UP) == 1;
+	ck_assert(up || (!pair_count(&p->end[0][0], LANE_UP) && !pair_count(&p->end[1][0], LANE_UP)));
+	ck_assert(up || pair_count(&p->end[0][0], LANE_DOWN) == 1);
+	pair_free(p);
+	return up;
+}
+
+START_TEST(test_sim_comes_up_only_with_a_common_key)
+{
+	struct key_ring one, two, none = { .n = 0 };
+
+	ck_assert_int_eq(key_ring_init(&one), SIRCL_SUCCESS);
+	ck_assert_int_eq(key_ring_init(&two), SIRCL_SUCCESS);
+	ck_assert_int_eq(key_ring_add(&one, KEY_FILE, "one", 3), SIRCL_SUCCESS);
+	ck_assert_int_eq(key_ring_add(&two, KEY_FILE, "two", 3), SIRCL_SUCCESS);
+	ck_assert(comes_up(&one, &one));
+	ck_assert(!comes_up(&one, &two));
+	ck_assert(!comes_up(&one, &none));
+	ck_assert(!comes_up(&none, &one));
+	key_ring_wipe(&one);
+	key_ring_wipe(&two);
+}
+END_TEST
+
 START_TEST(test_sim_note_comes_twice_when_told_to)
 {
 	struct pair *p = pair_up(&sim_hostile, 1, 1);
@@ -454,7 +487,7 @@ START_TEST(test_sim_random_faults_leave_a_path)
 		uint64_t now = sim_now(p->sim);
 		bool path = false;
 
-		sim_plan_faults(p->sim, 1u << FAULT_KILL | (seed & 1) << FAULT_REVIVE, 20, now,
+		sim_plan_faults(p->sim, 1u << FAULT_KILL | (unsigned)(seed & 1) << FAULT_REVIVE, 20, now,
 				now + 10 * MSEC);
 		for (int k = 0; k < 500; k++) {
 			pair_put(&p->end[0][k % p->lanes], 0, 64, 1);
@@ -658,6 +691,7 @@ int main(void)
 	tcase_add_test(c, test_sim_half_open_end_can_be_taken_back);
 	tcase_add_test(c, test_sim_end_hears_of_a_fence_by_its_posts_or_by_a_newer_request);
 	tcase_add_test(c, test_sim_refused_without_listener_and_gone_with_a_dead_process);
+	tcase_add_test(c, test_sim_comes_up_only_with_a_common_key);
 	tcase_add_test(c, test_sim_note_comes_twice_when_told_to);
 	tcase_add_test(c, test_sim_frozen_process_goes_on_acknowledging);
 	tcase_add_test(c, test_sim_stalled_lane_is_late_and_loses_nothing);

@@ -426,11 +426,9 @@ static void step(struct sim *s)
 bool sim_run(struct sim *s, bool (*finished)(void *), void *arg, uint64_t until)
 {
 	while (!finished || !finished(arg)) {
-		if (!s->nheap)
-			return false;
-		if (s->heap[0].time > until) {
-			if (s->now < until)
-				s->now = until;
+		if (!s->nheap || s->heap[0].time > until) {
+			if (s->now < until && until != NEVER)
+				s->now = until; /* time passes although nothing happens */
 			return false;
 		}
 		step(s);

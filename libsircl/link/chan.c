@@ -3,8 +3,8 @@
  * Ends of channels: opening, meeting the peer's end, ending. The two directions of a channel are opened and
  * ended each on its own; an end that was refused or broken ends the other direction too, so that both users
  * hear of it. Invariant: a transfer ends with an error only when no put can land in its buffer and no lane
- * reads its source: staged receives at once, granted ones when all frames that the sender counts in its FIN are
- * here (or the link is dead, which means fenced), sends when the frames already put are released.
+ * reads its source: staged receives at once, granted ones when all frames that the sender counts in its FIN
+ * are here (or the link is dead, which means fenced), sends when the frames already put are released.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,32 +45,39 @@ void chan_fail(struct chan *c, const struct reason *r)
 			return;
 		}
 		snprintf(text, sizeof(text),
-			 "rank %d has lost its cable to rank %d, which this channel passes; see the log of rank %d for the lanes",
+			 "rank %d has lost its cable to rank %d, which this channel passes; see the log of "
+			 "rank %d for the lanes",
 			 at, to, at);
 		break;
 	case WHY_LIMIT:
 		snprintf(text, sizeof(text),
-			 "rank %d would have to relay it and has no relay memory left for %llu bytes more; lower SIRCL_RELAY_WINDOW or open fewer channels between ranks that are not neighbours",
+			 "rank %d would have to relay it and has no relay memory left for %llu bytes more; "
+			 "lower SIRCL_RELAY_WINDOW or open fewer channels between ranks that are not "
+			 "neighbours",
 			 at, (unsigned long long)r->detail);
 		break;
 	case WHY_ARENA:
 		snprintf(text, sizeof(text),
-			 "rank %d has no receive memory left on that link for a window of %llu bytes; lower SIRCL_WINDOW or open fewer channels",
+			 "rank %d has no receive memory left on that link for a window of %llu bytes; lower "
+			 "SIRCL_WINDOW or open fewer channels",
 			 at, (unsigned long long)r->detail);
 		break;
 	case WHY_NO_WAY:
-		snprintf(text, sizeof(text), "the line of cables ends at rank %d; the other direction may have a way", at);
+		snprintf(text, sizeof(text),
+			 "the line of cables ends at rank %d; the other direction may have a way", at);
 		break;
 	case WHY_TABLE:
-		snprintf(text, sizeof(text), "rank %d passes %u channels on that link already; close some", at,
-			 CHAN_LABELS);
+		snprintf(text, sizeof(text), "rank %d passes %u channels on that link already; close some",
+			 at, CHAN_LABELS);
 		break;
 	default:
-		snprintf(text, sizeof(text), "rank %d has read a frame that must not be; this is a defect in the library or a mixture of versions",
+		snprintf(text, sizeof(text),
+			 "rank %d has read a frame that must not be; this is a defect in the library or a "
+			 "mixture of versions",
 			 at);
 	}
-	(void)error_set(reason_code(r), "channel %u from rank %d to rank %d: %s", c->cfg.id, net->cfg.ctx->rank,
-			rank_at(net, c->cfg.peer), text);
+	(void)error_set(reason_code(r), "channel %u from rank %d to rank %d: %s", c->cfg.id,
+			net->cfg.ctx->rank, rank_at(net, c->cfg.peer), text);
 	c->err = *error_last();
 }
 
@@ -78,7 +85,8 @@ struct tomb *tomb_find(struct chan_net *net, int side, uint32_t id, uint16_t pee
 {
 	for (uint32_t i = 0; i < CHAN_TOMBS; i++) {
 		struct tomb *t = &net->tomb[(net->tomb_next + i) % CHAN_TOMBS];
-		if (t->used && t->closed_here == closed_here && t->side == side && t->id == id && t->peer == peer)
+		if (t->used && t->closed_here == closed_here && t->side == side && t->id == id &&
+		    t->peer == peer)
 			return t;
 	}
 	return NULL;
@@ -86,9 +94,12 @@ struct tomb *tomb_find(struct chan_net *net, int side, uint32_t id, uint16_t pee
 
 void tomb_add(struct chan_net *net, int side, uint32_t id, uint16_t peer, bool closed_here, struct reason why)
 {
-	net->tomb[net->tomb_next++ % CHAN_TOMBS] = (struct tomb){
-		.used = true, .closed_here = closed_here, .side = (uint8_t)side, .peer = peer, .id = id, .why = why
-	};
+	net->tomb[net->tomb_next++ % CHAN_TOMBS] = (struct tomb){ .used = true,
+								  .closed_here = closed_here,
+								  .side = (uint8_t)side,
+								  .peer = peer,
+								  .id = id,
+								  .why = why };
 }
 
 struct chan *chan_waiting(struct chan_net *net, int side, uint32_t id, uint16_t peer)
@@ -106,7 +117,8 @@ void chan_bind(struct chan *c, struct slot *s)
 	c->met = true;
 	if (c->closed || c->recv_ended) {
 		slot_refuse(c->net, s,
-			    c->closed ? (struct reason){ .why = WHY_CLOSED, .at = (uint16_t)c->net->cfg.self } : c->recv_why);
+			    c->closed ? (struct reason){ .why = WHY_CLOSED, .at = (uint16_t)c->net->cfg.self }
+				      : c->recv_why);
 		return;
 	}
 	if (s->window < rx->window) {
@@ -133,20 +145,23 @@ static sircl_result_t chan_check(struct chan_net *net, const struct chan_cfg *cf
 {
 	static const char *const name[] = { "NEXT", "PREV" };
 	if (cfg->via >= LINK_SIDES || cfg->peer >= net->cfg.n || cfg->peer == net->cfg.self)
-		return error_set(SIRCL_INVALID_ARGUMENT, "channel %u: no way %d to position %u of %d from position %d",
-				 cfg->id, (int)cfg->via, cfg->peer, net->cfg.n, net->cfg.self);
+		return error_set(SIRCL_INVALID_ARGUMENT,
+				 "channel %u: no way %d to position %u of %d from position %d", cfg->id,
+				 (int)cfg->via, cfg->peer, net->cfg.n, net->cfg.self);
 	if (!net->side[cfg->via].link || chan_count_hops(net, cfg) == 0)
 		return error_set(SIRCL_INVALID_ARGUMENT,
-				 "channel %u: rank %d has no way to rank %d by %s; on a line only one direction leads there",
+				 "channel %u: rank %d has no way to rank %d by %s; on a line only one "
+				 "direction leads there",
 				 cfg->id, net->cfg.ctx->rank, rank_at(net, cfg->peer), name[cfg->via]);
 	if (cfg->window < 4096 || cfg->window % 4096 || cfg->window > 1u << 30)
-		return error_set(SIRCL_INVALID_ARGUMENT,
-				 "channel %u: a window of %u bytes; it must be a multiple of 4096, at most 1 GiB", cfg->id,
-				 cfg->window);
+		return error_set(
+			SIRCL_INVALID_ARGUMENT,
+			"channel %u: a window of %u bytes; it must be a multiple of 4096, at most 1 GiB",
+			cfg->id, cfg->window);
 	for (const struct chan *c = net->chans; c; c = c->next)
 		if (!c->closed && c->cfg.id == cfg->id && c->cfg.peer == cfg->peer && c->cfg.via == cfg->via)
-			return error_set(SIRCL_INVALID_USAGE, "channel %u to rank %d by %s is open already", cfg->id,
-					 rank_at(net, cfg->peer), name[cfg->via]);
+			return error_set(SIRCL_INVALID_USAGE, "channel %u to rank %d by %s is open already",
+					 cfg->id, rank_at(net, cfg->peer), name[cfg->via]);
 	if (net->side[cfg->via].dead) {
 		const struct sircl_error *le = link_error(net->side[cfg->via].link);
 		return error_set(SIRCL_REMOTE_ERROR, "%s", le && le->msg[0] ? le->msg : "the link is dead");
@@ -195,15 +210,18 @@ sircl_result_t chan_open(struct chan_net *net, struct tick *t, const struct chan
 	CHECK(chan_check(net, cfg));
 	struct chan *c = calloc(1, sizeof(*c));
 	if (!c)
-		return error_set(SIRCL_NO_MEMORY, "channel %u to rank %d: no memory", cfg->id, rank_at(net, cfg->peer));
+		return error_set(SIRCL_NO_MEMORY, "channel %u to rank %d: no memory", cfg->id,
+				 rank_at(net, cfg->peer));
 	*c = (struct chan){ .net = net, .cfg = *cfg, .hops = chan_count_hops(net, cfg) };
 	c->sq = calloc(CHAN_QUEUE, sizeof(*c->sq));
 	c->rq = calloc(CHAN_QUEUE, sizeof(*c->rq));
 	c->tx.frame = calloc(nframes, sizeof(*c->tx.frame));
 	tx_init(&c->tx, net, cfg->via);
-	if (!c->sq || !c->rq || !c->tx.frame || rx_alloc(net, &c->rx, cfg->via, cfg->window) != SIRCL_SUCCESS) {
+	if (!c->sq || !c->rq || !c->tx.frame ||
+	    rx_alloc(net, &c->rx, cfg->via, cfg->window) != SIRCL_SUCCESS) {
 		ret = error_set(SIRCL_NO_MEMORY,
-				"channel %u to rank %d: no receive memory left on the link for a window of %u bytes (%zu of %zu in use); "
+				"channel %u to rank %d: no receive memory left on the link for a window of "
+				"%u bytes (%zu of %zu in use); "
 				"lower SIRCL_WINDOW or open fewer channels",
 				cfg->id, rank_at(net, cfg->peer), cfg->window,
 				arena_used(link_arena(net->side[cfg->via].link)),
@@ -211,8 +229,9 @@ sircl_result_t chan_open(struct chan_net *net, struct tick *t, const struct chan
 		goto err_chan;
 	}
 	if (!label_take(net, &c->tx, cfg->via)) {
-		ret = error_set(SIRCL_NO_MEMORY, "channel %u to rank %d: the link has %u channels already; close some", cfg->id,
-				rank_at(net, cfg->peer), CHAN_LABELS);
+		ret = error_set(SIRCL_NO_MEMORY,
+				"channel %u to rank %d: the link has %u channels already; close some",
+				cfg->id, rank_at(net, cfg->peer), CHAN_LABELS);
 		goto err_window;
 	}
 	c->tx.chan = c->rx.chan = c;
@@ -288,8 +307,8 @@ void chan_reap(struct chan_net *net)
 	for (struct chan **pc = &net->chans; *pc;) {
 		struct chan *c = *pc;
 		const struct tx *tx = &c->tx;
-		if (!c->closed || tx->state != TX_GONE || tx->posted || tx->h.listed || tx->listed || c->rx.slot ||
-		    c->s_head != c->s_tail || c->r_head != c->r_tail) {
+		if (!c->closed || tx->state != TX_GONE || tx->posted || tx->h.listed || tx->listed ||
+		    c->rx.slot || c->s_head != c->s_tail || c->r_head != c->r_tail) {
 			pc = &c->next;
 			continue;
 		}

@@ -2,8 +2,8 @@
 /*
  * Control frames: what each half of a direction owes to the other, sent when the link has room, and what it
  * hears. Nothing here depends on the order of arrival: an answer to a label that has been given back is not
- * taken for its successor's (labels come round after 64 uses of the index), FIN may come before OPEN, GRANT and
- * STOP before ACCEPT, a credit after a higher one.
+ * taken for its successor's (labels come round after 64 uses of the index), FIN may come before OPEN, GRANT
+ * and STOP before ACCEPT, a credit after a higher one.
  */
 #include <string.h>
 #include "link/chan_internal.h"
@@ -238,8 +238,8 @@ static void open_deliver(struct chan_net *net, struct tick *t, struct slot *s, c
 	s->dst = (uint16_t)(f->tag >> 16);
 	s->order = net->opens++;
 	struct reason bad = { .why = WHY_PROTOCOL, .at = (uint16_t)net->cfg.self };
-	if (f->off < 4096 || f->off > 1u << 30 || f->off % 64 || s->src >= net->cfg.n || s->dst >= net->cfg.n ||
-	    s->src == net->cfg.self) {
+	if (f->off < 4096 || f->off > 1u << 30 || f->off % 64 || s->src >= net->cfg.n ||
+	    s->dst >= net->cfg.n || s->src == net->cfg.self) {
 		net->protocol_errors++;
 		slot_refuse(net, s, bad);
 	} else {
@@ -248,8 +248,13 @@ static void open_deliver(struct chan_net *net, struct tick *t, struct slot *s, c
 			relay_open(net, t, s);
 		} else {
 			struct chan *c = chan_waiting(net, side, s->id, s->src);
-			if (c)
+			struct tomb *tomb = c ? NULL : tomb_find(net, side, s->id, s->src, true);
+			if (c) {
 				chan_bind(c, s);
+			} else if (tomb) {
+				tomb->used = false;
+				slot_refuse(net, s, tomb->why);
+			}
 		}
 	}
 	if (s->fin)
@@ -300,8 +305,8 @@ static bool accept_deliver(struct chan_net *net, struct tx *tx, const struct lin
 	uint32_t most = link_max_put(net->side[tx->h.side].link) & ~63u;
 	if (tx->state != TX_OPENING)
 		return true; /* it was refused or closed, and this was late */
-	if (f->tag < 4096 || f->tag > tx->window || f->tag % 64 || f->msg == 0 || f->msg > tx->nframes || f->fno == 0 ||
-	    f->fno % 64 || f->fno > window_frag((uint32_t)f->tag))
+	if (f->tag < 4096 || f->tag > tx->window || f->tag % 64 || f->msg == 0 || f->msg > tx->nframes ||
+	    f->fno == 0 || f->fno % 64 || f->fno > window_frag((uint32_t)f->tag))
 		return false;
 	tx->window = (uint32_t)f->tag;
 	tx->peer_off = f->off;
@@ -367,7 +372,8 @@ static void from_receiver(struct chan_net *net, struct tick *t, int side, const 
 	}
 	if (!ok) {
 		net->protocol_errors++;
-		stop_deliver(net, t, tx, (struct reason){ .why = WHY_PROTOCOL, .at = (uint16_t)net->cfg.self });
+		stop_deliver(net, t, tx,
+			     (struct reason){ .why = WHY_PROTOCOL, .at = (uint16_t)net->cfg.self });
 	}
 }
 

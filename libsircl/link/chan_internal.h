@@ -4,11 +4,11 @@
  * direction on one link.
  *
  * A direction is a stream of messages. On each hop it has a sending half (struct tx) and a receiving half:
- * struct slot, found by the label that the sender chose, answers for it on the wire; struct rx holds the window
- * and the table that puts frames back in order. A channel's end is one tx and one rx on the same link; a relay
- * is, per direction, an rx on one link and a tx on the other. A fragment occupies its length rounded up to 64
- * bytes of the window, and never wraps: what does not fit before the window's end goes to its start. Both
- * halves compute the places alike.
+ * struct slot, found by the label that the sender chose, answers for it on the wire; struct rx holds the
+ * window and the table that puts frames back in order. A channel's end is one tx and one rx on the same link;
+ * a relay is, per direction, an rx on one link and a tx on the other. A fragment occupies its length rounded
+ * up to 64 bytes of the window, and never wraps: what does not fit before the window's end goes to its start.
+ * Both halves compute the places alike.
  *
  * Life of a direction on a hop (s: sender, r: receiver; the link may deliver these in any order):
  *   s OPEN -> relays pass it on at once; the far end answers when its user has opened the channel
@@ -18,8 +18,8 @@
  *   s FIN: frames < fno exist, no others will; why
  *   r GONE: all frames < fno have arrived, the label is free. Nothing can land in r's memory any more
  * So an end that wants its memory back says STOP and waits for the FIN and the frames it counts; this is the
- * revocation of grants too. All control frames are without payload; each is owed (a bit), never queued, so that
- * a link without room costs no memory.
+ * revocation of grants too. All control frames are without payload; each is owed (a bit), never queued, so
+ * that a link without room costs no memory.
  */
 #ifndef LINK_CHAN_INTERNAL_H
 #define LINK_CHAN_INTERNAL_H
@@ -29,19 +29,23 @@
 #define CHAN_GRANTS 8u /* messages ahead of the oldest unfinished that may be granted */
 #define CHAN_GRANT_MIN 32768u /* a smaller receive is not worth a grant */
 #define CHAN_DIRECT_FRAG (256u << 10) /* fragment that lands directly; a multiple of 64 */
-#define CHAN_QUANTUM 65536u /* bytes that a channel may send before the next has its turn, but one frame at least */
-#define CHAN_ACK_SOON 8192u /* a last frame above this asks for an early acknowledgement: its source is waited for */
+#define CHAN_QUANTUM \
+	65536u /* bytes that a channel may send before the next has its turn, but one frame at least */
+#define CHAN_ACK_SOON \
+	8192u /* a last frame above this asks for an early acknowledgement: its source is waited for */
 #define CHAN_TOMBS 256u
 #define CHAN_REGS 62
 #define CHAN_NOTICES 64u
 #define CHAN_RETRY (50 * USEC) /* when to try again to send what a link had no room for */
 
 enum chan_kind {
-	CHAN_DATA = 16, /* msg, fno, len, off: window position (direct: offset in the message), tag; LAST, DIRECT */
+	CHAN_DATA = 16, /* msg, fno, len, off: window position (direct: offset in the message), tag; LAST,
+			   DIRECT */
 	CHAN_OPEN, /* msg: id, fno: first frame number, off: window, tag: src | dst << 16 */
 	CHAN_ACCEPT, /* msg: frames, fno: fragment, off: region-0 offset of the window, tag: window */
 	CHAN_CREDIT, /* off: window position, fno: frame number up to which the sender may go */
-	CHAN_GRANT, /* msg: message, fno: region, off: offset in it of the message's first byte, tag: length */
+	CHAN_GRANT, /* msg: message, fno: region, off: offset in it of the message's first byte, tag: length
+		     */
 	CHAN_STOP, /* msg: why, off: detail, tag: at | to << 16 */
 	CHAN_FIN, /* the same, and fno: number of the frame after the last */
 	CHAN_GONE,
@@ -108,7 +112,8 @@ struct tx {
 	uint32_t id, window, nframes, frag;
 	uint64_t peer_off; /* the window in the peer's region 0 */
 	uint64_t pos, limit; /* next window position; the credit */
-	uint32_t fno, flimit, una, posted; /* next frame; credit; oldest not released; put and not yet released */
+	uint32_t fno, flimit, una,
+		posted; /* next frame; credit; oldest not released; put and not yet released */
 	uint32_t msg;
 	uint64_t pool_held; /* CHAN_BREAK_POOL */
 	struct reason why; /* goes with FIN */
@@ -130,13 +135,15 @@ struct rx {
 	size_t arena_off;
 	uint32_t alloc, window, nframes; /* window: as accepted */
 	struct rx_frame *frame;
-	/* freed <= cons <= next, frame numbers: place free; consumed (relay: sent on); contiguously arrived */
+	/* freed <= cons <= next, frame numbers: place free; consumed (relay: sent on); contiguously arrived
+	 */
 	uint32_t next, cons, freed;
 	uint32_t seen; /* channel, view mode: frames that the oldest receive has been told of; >= cons */
 	uint32_t msg; /* message that frame `cons` belongs to */
 	uint64_t next_pos, freed_pos, told_pos; /* window positions; told: of the last credit */
 	uint32_t told;
-	bool bound, accepted, fin, discard, over; /* discard: nobody wants what arrives. over: frames < fin_fno are all here */
+	bool bound, accepted, fin, discard,
+		over; /* discard: nobody wants what arrives. over: frames < fin_fno are all here */
 	uint32_t fin_fno;
 	struct reason fin_why;
 };
@@ -203,7 +210,8 @@ struct reg {
 
 /* An end that came or went without its partner. */
 struct tomb {
-	bool used, closed_here; /* closed here before the peer's OPEN came; else opened and finished by the peer */
+	bool used, closed_here; /* closed here before the peer's OPEN came; else opened and finished by the
+				   peer */
 	uint8_t side;
 	uint16_t peer;
 	uint32_t id;
@@ -229,7 +237,8 @@ struct side {
 	uint16_t free_label[CHAN_LABELS]; /* ring: the one given back longest ago is used next */
 	uint32_t free_head, free_count;
 	struct slot slot[CHAN_LABELS];
-	const struct link_mem *cross; /* the other side's arena, registered here, so that relays need not stage */
+	const struct link_mem
+		*cross; /* the other side's arena, registered here, so that relays need not stage */
 	bool cross_tried;
 	uint64_t pool_held; /* CHAN_BREAK_POOL */
 };
@@ -307,7 +316,11 @@ void rx_check_over(struct chan_net *, struct tick *, struct rx *);
 void rx_stop(struct chan_net *, struct rx *, struct reason); /* nobody wants more of it */
 
 /* chan_send.c: the sending half */
-enum pump { PUMP_IDLE /* nothing more may go now */, PUMP_AGAIN /* the quantum is used */, PUMP_FULL /* link */ };
+enum pump {
+	PUMP_IDLE /* nothing more may go now */,
+	PUMP_AGAIN /* the quantum is used */,
+	PUMP_FULL /* link */
+};
 void tx_init(struct tx *, struct chan_net *, int side);
 void tx_ready(struct chan_net *, struct tx *); /* it may have something to send */
 void tx_pump_now(struct chan_net *, struct tick *, struct tx *); /* the same, at once if nobody else waits */

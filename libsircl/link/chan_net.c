@@ -230,13 +230,15 @@ sircl_result_t chan_net_register(struct chan_net *net, struct tick *t, void *p, 
 	for (int i = 0; i < net->nreg; i++) {
 		struct reg *o = &net->reg[i];
 		if (o->p && b < o->p + o->len && o->p < b + n)
-			return error_set(SIRCL_INVALID_USAGE, "[%p, +%zu) overlaps [%p, +%zu), which is registered", p, n,
+			return error_set(SIRCL_INVALID_USAGE,
+					 "[%p, +%zu) overlaps [%p, +%zu), which is registered", p, n,
 					 (void *)o->p, o->len);
 		if (!o->p && !r)
 			r = o;
 	}
 	if (!r && net->nreg == CHAN_REGS)
-		return error_set(SIRCL_NO_MEMORY, "%d ranges are registered already; deregister some", CHAN_REGS);
+		return error_set(SIRCL_NO_MEMORY, "%d ranges are registered already; deregister some",
+				 CHAN_REGS);
 	if (!r)
 		r = &net->reg[net->nreg++];
 	*r = (struct reg){ 0 };
@@ -258,7 +260,8 @@ static bool reg_in_use(const struct chan_net *net, const struct reg *r)
 	for (const struct chan *c = net->chans; c; c = c->next) {
 		for (uint32_t i = c->s_head; i != c->s_tail; i++) {
 			const struct send_msg *m = &c->sq[i % CHAN_QUEUE];
-			if (m->len && (const uint8_t *)m->src < r->p + r->len && r->p < (const uint8_t *)m->src + m->len)
+			if (m->len && (const uint8_t *)m->src < r->p + r->len &&
+			    r->p < (const uint8_t *)m->src + m->len)
 				return true;
 		}
 		for (uint32_t i = c->r_head; i != c->r_tail; i++)
@@ -277,8 +280,10 @@ sircl_result_t chan_net_deregister(struct chan_net *net, struct tick *t, void *p
 	if (!r)
 		return error_set(SIRCL_INVALID_USAGE, "%p is not the beginning of registered memory", p);
 	if (reg_in_use(net, r))
-		return error_set(SIRCL_INVALID_USAGE,
-				 "[%p, +%zu) is used by a transfer that has not ended; deregister it afterwards", p, r->len);
+		return error_set(
+			SIRCL_INVALID_USAGE,
+			"[%p, +%zu) is used by a transfer that has not ended; deregister it afterwards", p,
+			r->len);
 	for (int i = 0; i < LINK_SIDES; i++) {
 		if (r->mem[i] && net->side[i].link && !net->side[i].dead)
 			CHECK(link_region_remove(net->side[i].link, t, r->mem[i]));

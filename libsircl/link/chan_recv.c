@@ -3,8 +3,8 @@
  * The receiving half of a direction: puts frames back in order, hands them to posted receives, and tells the
  * sender how far it may go. Invariant: a place of the window or of the table is credited again only when its
  * frame has been consumed (relay: sent on and released), in order, so the credit is a prefix and never goes
- * back. Credits go out when a quarter of the window or of the table has been freed; the sender always has half
- * a window left then, which is more than a fragment with its skip can need.
+ * back. Credits go out when a quarter of the window or of the table has been freed; the sender always has
+ * half a window left then, which is more than a fragment with its skip can need.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -37,15 +37,17 @@ void rx_free(struct chan_net *net, struct rx *rx, int side)
 	rx->frame = NULL;
 }
 
-static void rx_protocol(struct chan_net *net, struct tick *t, struct rx *rx, const char *what, const struct link_frame *f)
+static void rx_protocol(struct chan_net *net, struct tick *t, struct rx *rx, const char *what,
+			const struct link_frame *f)
 {
 	const struct slot *s = rx->slot;
 	net->protocol_errors++;
 	if (!rx->discard)
 		log_warn(&net->cfg.ctx->log,
-			 "channel %u from rank %d to rank %d: %s (frame %u, message %u, length %u, offset %llu); the channel is given up",
-			 s ? s->id : 0, s ? rank_at(net, s->src) : -1, s ? rank_at(net, s->dst) : -1, what, f->fno,
-			 f->msg, f->len, (unsigned long long)f->off);
+			 "channel %u from rank %d to rank %d: %s (frame %u, message %u, length %u, offset "
+			 "%llu); the channel is given up",
+			 s ? s->id : 0, s ? rank_at(net, s->src) : -1, s ? rank_at(net, s->dst) : -1, what,
+			 f->fno, f->msg, f->len, (unsigned long long)f->off);
 	struct reason why = { .why = WHY_PROTOCOL, .at = (uint16_t)net->cfg.self };
 	rx_stop(net, rx, why);
 	if (rx->chan) {
@@ -62,14 +64,16 @@ static bool rx_frame_ok(const struct rx *rx, const struct rx_frame *f)
 		return false;
 	if (f->flags & CHAN_DIRECT)
 		return rx->chan != NULL;
-	return f->len <= rx->window && f->off == (f->len ? window_place(rx->next_pos, rx->window, f->len) : rx->next_pos);
+	return f->len <= rx->window &&
+	       f->off == (f->len ? window_place(rx->next_pos, rx->window, f->len) : rx->next_pos);
 }
 
 void rx_deliver(struct chan_net *net, struct tick *t, struct slot *s, const struct link_frame *f)
 {
 	struct rx *rx = s->rx;
 	if (!rx || !rx->accepted) {
-		net->protocol_errors++; /* refused or not yet answered: there is no window that it could be in */
+		net->protocol_errors++; /* refused or not yet answered: there is no window that it could be in
+					 */
 		return;
 	}
 	struct rx_frame *e = &rx->frame[f->fno % rx->nframes];
@@ -78,9 +82,12 @@ void rx_deliver(struct chan_net *net, struct tick *t, struct slot *s, const stru
 		rx_protocol(net, t, rx, "a frame outside the credit", f);
 		return;
 	}
-	*e = (struct rx_frame){
-		.state = RX_ARRIVED, .flags = f->flags, .len = f->len, .msg = f->msg, .off = f->off, .tag = f->tag
-	};
+	*e = (struct rx_frame){ .state = RX_ARRIVED,
+				.flags = f->flags,
+				.len = f->len,
+				.msg = f->msg,
+				.off = f->off,
+				.tag = f->tag };
 	bool moved = false;
 	while (rx->next - rx->freed < rx->nframes && rx->frame[rx->next % rx->nframes].state == RX_ARRIVED) {
 		e = &rx->frame[rx->next % rx->nframes];
@@ -188,7 +195,8 @@ bool chan_recv_grant(struct chan *c, struct tick *t, struct slot *s)
 static void recv_too_long(struct chan *c, struct recv_msg *m)
 {
 	m->x->err = error_set(SIRCL_MISMATCH,
-			      "channel %u from rank %d: a message is longer than the %zu bytes that its receive has room for; "
+			      "channel %u from rank %d: a message is longer than the %zu bytes that its "
+			      "receive has room for; "
 			      "both ranks must give the same count and type",
 			      c->cfg.id, rank_at(c->net, c->cfg.peer), m->max);
 	if (c->err.code == SIRCL_SUCCESS)
@@ -297,7 +305,8 @@ void chan_recv_advance(struct chan *c, struct tick *t)
 		struct recv_msg *m = &c->rq[c->r_head % CHAN_QUEUE];
 		bool direct = f->flags & CHAN_DIRECT;
 		if (f->msg != rx->msg || (direct && m->view)) {
-			rx_protocol(c->net, t, rx, "a message out of turn", &(struct link_frame){ .msg = f->msg });
+			rx_protocol(c->net, t, rx, "a message out of turn",
+				    &(struct link_frame){ .msg = f->msg });
 			break;
 		}
 		if (!m->x->tagged) {
@@ -308,7 +317,8 @@ void chan_recv_advance(struct chan *c, struct tick *t)
 			if (!view_advance(c, m))
 				break;
 		} else if (!land(c, t, m, f)) {
-			rx_protocol(c->net, t, rx, "a direct frame without its grant", &(struct link_frame){ .msg = f->msg });
+			rx_protocol(c->net, t, rx, "a direct frame without its grant",
+				    &(struct link_frame){ .msg = f->msg });
 		} else {
 			rx->seen = rx->cons;
 		}

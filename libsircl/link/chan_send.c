@@ -38,8 +38,8 @@ bool tx_place(const struct chan_net *net, const struct tx *tx, uint32_t len, uin
 	return *place + round64(len) <= tx->limit;
 }
 
-/* Puts the fragment that `p` describes as frame tx->fno; a windowed one at `place`. The caller moves on unless
- * the link says NO. */
+/* Puts the fragment that `p` describes as frame tx->fno; a windowed one at `place`. The caller moves on
+ * unless the link says NO. */
 enum link_put_result tx_put(struct chan_net *net, struct tick *t, struct tx *tx, struct link_put *p,
 			    uint64_t place)
 {

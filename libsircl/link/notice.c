@@ -21,7 +21,8 @@ static bool notice_is_new(struct chan_net *net, const struct chan_notice *n)
 	return true;
 }
 
-/* Keeps it until both links have taken it. With 64 waiting the oldest must go; its twin runs the other way. */
+/* Keeps it until both links have taken it. With 64 waiting the oldest must go; its twin runs the other way.
+ */
 static void notice_spread(struct chan_net *net, struct tick *t, const struct chan_notice *n, unsigned sides)
 {
 	for (int i = 0; i < LINK_SIDES; i++)
@@ -29,8 +30,9 @@ static void notice_spread(struct chan_net *net, struct tick *t, const struct cha
 			sides &= ~(1u << i);
 	struct notice_rec *r = &net->notice[net->notice_next++ % CHAN_NOTICES];
 	if (r->owed)
-		log_warn(&net->cfg.ctx->log, "notice %u of rank %d could not be passed on: a link takes nothing",
-			 r->n.number, rank_at(net, r->n.origin));
+		log_warn(&net->cfg.ctx->log,
+			 "notice %u of rank %d could not be passed on: a link takes nothing", r->n.number,
+			 rank_at(net, r->n.origin));
 	*r = (struct notice_rec){ .n = *n, .owed = (uint8_t)sides };
 	net->notices_owed |= sides;
 	if (net->cfg.notice)
@@ -56,7 +58,7 @@ void notice_flush(struct chan_net *net, struct tick *t, int side)
 		net->side[side].full = link_put(net->side[side].link, t, &p) == LINK_PUT_NO;
 		if (net->side[side].full)
 			return;
-		r->owed &= (uint8_t)~(1u << side);
+		r->owed &= (uint8_t) ~(1u << side);
 	}
 	net->notices_owed &= ~(1u << side);
 }
@@ -80,12 +82,12 @@ void notice_deliver(struct chan_net *net, struct tick *t, int side, const struct
 void notice_side_dead(struct chan_net *net, int side)
 {
 	for (uint32_t k = 0; k < CHAN_NOTICES; k++)
-		net->notice[k].owed &= (uint8_t)~(1u << side);
+		net->notice[k].owed &= (uint8_t) ~(1u << side);
 	net->notices_owed &= ~(1u << side);
 }
 
-void chan_net_notify(struct chan_net *net, struct tick *t, enum notice_kind kind, uint16_t subject, uint32_t code,
-		     uint64_t arg)
+void chan_net_notify(struct chan_net *net, struct tick *t, enum notice_kind kind, uint16_t subject,
+		     uint32_t code, uint64_t arg)
 {
 	struct chan_notice n = { .kind = kind,
 				 .origin = (uint16_t)net->cfg.self,

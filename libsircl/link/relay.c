@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Relays: one direction of another pair's channel, straight on from one link to the other. Frames leave in the
- * channel's order, out of the window of the link they came by. Invariants: a frame goes on only inside the next
- * hop's credit; its place is free only when the next link has released it; a relay holds `window` bytes, no
- * more, and all relays of a node no more than its limit.
+ * Relays: one direction of another pair's channel, straight on from one link to the other. Frames leave in
+ * the channel's order, out of the window of the link they came by. Invariants: a frame goes on only inside
+ * the next hop's credit; its place is free only when the next link has released it; a relay holds `window`
+ * bytes, no more, and all relays of a node no more than its limit.
  */
 #include <stdlib.h>
 #include "link/chan_internal.h"
@@ -117,7 +117,8 @@ enum pump relay_pump(struct chan_net *net, struct tick *t, struct relay *r)
 			.src = f->len ? rx->base + f->off % rx->window : NULL,
 			.smem = net->side[tx->h.side].cross,
 			/* the origin waits for this place when half of the window is taken */
-			.ack_soon = f->len > CHAN_ACK_SOON && ((f->flags & CHAN_LAST) || r->held > rx->window / 2),
+			.ack_soon = f->len > CHAN_ACK_SOON &&
+				    ((f->flags & CHAN_LAST) || r->held > rx->window / 2),
 		};
 		enum link_put_result got = tx_put(net, t, tx, &p, place);
 		if (got == LINK_PUT_NO) {
@@ -183,7 +184,8 @@ void relay_reap(struct chan_net *net, bool all)
 {
 	for (struct relay **pr = &net->relays; *pr;) {
 		struct relay *r = *pr;
-		if (!all && (r->rx.slot || r->tx.state != TX_GONE || r->tx.posted || r->tx.h.listed || r->tx.listed)) {
+		if (!all && (r->rx.slot || r->tx.state != TX_GONE || r->tx.posted || r->tx.h.listed ||
+			     r->tx.listed)) {
 			pr = &r->next;
 			continue;
 		}

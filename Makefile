@@ -13,14 +13,24 @@ ALL_LDFLAGS = -pthread $(SAN) $(LDFLAGS)
 
 LIB_SRC  := $(sort $(wildcard libsircl/*/*.c))
 LIB_OBJ  := $(LIB_SRC:%.c=$(BUILD)/%.o)
+TOOL_SRC := $(sort $(wildcard tools/*.c))
+TOOL_OBJ := $(TOOL_SRC:%.c=$(BUILD)/%.o)
 UNIT_SRC := $(sort $(wildcard tests/unit/test_*.c))
 UNIT_BIN := $(UNIT_SRC:tests/unit/%.c=$(BUILD)/tests/unit/%)
 
 .DELETE_ON_ERROR:
 .PHONY: all check-unit clean
-all: $(BUILD)/libsircl.a
+all: $(BUILD)/libsircl.a $(BUILD)/libsircl.so $(BUILD)/sircl
 $(BUILD)/libsircl.a: $(LIB_OBJ)
 	@rm -f $@; $(AR) rcs $@ $^
+# Only what the map names is visible; nodelete: threads and thread-local errors outlive a dlclose.
+$(BUILD)/libsircl.so.0: $(LIB_OBJ) libsircl/libsircl.map
+	$(CC) -shared $(ALL_LDFLAGS) -Wl,-soname,libsircl.so.0 -Wl,--version-script,libsircl/libsircl.map \
+		-Wl,-z,nodelete,-z,relro,-z,now,--as-needed $(if $(SAN),,-Wl,-z,defs) -o $@ $(LIB_OBJ) -ldl -lm
+$(BUILD)/libsircl.so: $(BUILD)/libsircl.so.0
+	@ln -sf libsircl.so.0 $@
+$(BUILD)/sircl: $(TOOL_OBJ) $(BUILD)/libsircl.a
+	$(CC) $(ALL_LDFLAGS) -o $@ $^ -ldl -lm
 $(BUILD)/libsircl/reduce/%.o: ALL_CFLAGS += -O3 -ffp-contract=off
 $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)

@@ -148,7 +148,7 @@ static bool set(struct params *p, enum param_id id, const char *s, bool *oom)
 	return !*oom;
 }
 
-static void describe_allowed(enum param_id id, char *buf, size_t n)
+const char *param_allowed(enum param_id id, char *buf, size_t n)
 {
 	const struct param_info *in = &infos[id];
 	char lo[24], hi[24];
@@ -175,6 +175,7 @@ static void describe_allowed(enum param_id id, char *buf, size_t n)
 				 : "text");
 		break;
 	}
+	return buf;
 }
 
 /* NCCL takes any text as NCCL_DEBUG, so a job that runs with NCCL must not fail here. */
@@ -188,7 +189,7 @@ static sircl_result_t bad_value(const struct params *p, enum param_id id, const 
 	const struct param_info *in = &infos[id];
 	char allowed[192], shown[80];
 
-	describe_allowed(id, allowed, sizeof(allowed));
+	param_allowed(id, allowed, sizeof(allowed));
 	printable(shown, sizeof(shown), value);
 	if (p->origin[id] == PARAM_NCCL)
 		return error_set(

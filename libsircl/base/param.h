@@ -48,6 +48,9 @@ void params_free(struct params *);
 /* Value as text for display; secrets (SIRCL_KEY, SIRCL_SECRET) come out as "(set)". Into buf, returns buf. */
 const char *param_text(const struct params *, enum param_id, char *buf, size_t n);
 
+/* What is allowed, as a clause: "a whole number from 0 to 8", "one of auto shm tcp". Into buf, returns buf.
+ */
+const char *param_allowed(enum param_id, char *buf, size_t n);
 /* Bytes as "1M", "96K", "100". Into buf, returns buf. */
 const char *param_size_text(int64_t bytes, char *buf, size_t n);
 

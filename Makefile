@@ -20,7 +20,8 @@ UNIT_BIN := $(UNIT_SRC:tests/unit/%.c=$(BUILD)/tests/unit/%)
 
 .DELETE_ON_ERROR:
 .PHONY: all check-unit clean
-all: $(BUILD)/libsircl.a $(BUILD)/libsircl.so $(BUILD)/sircl
+# libsircl.so joins `all` as soon as every room is there: it links only when complete.
+all: $(BUILD)/libsircl.a $(BUILD)/sircl
 $(BUILD)/libsircl.a: $(LIB_OBJ)
 	@rm -f $@; $(AR) rcs $@ $^
 # Only what the map names is visible; nodelete: threads and thread-local errors outlive a dlclose.

@@ -296,6 +296,8 @@ static void fill_links(const struct sircl_comm *c, sircl_info_t *i)
 		i->bytes_sent[side] = st.bytes_sent;
 		i->bytes_received[side] = st.bytes_received;
 		i->frames_replayed += st.frames_replayed;
+		_Static_assert(sizeof(i->lane_bytes_sent[0]) == sizeof(st.lane_bytes_sent), "LANES_MAX is in the public structure");
+		memcpy(i->lane_bytes_sent[side], st.lane_bytes_sent, sizeof(st.lane_bytes_sent));
 		i->memory_bytes += st.memory_bytes;
 	}
 	i->next_lanes = lanes[LINK_NEXT];

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One rank of a functional test, on the public header only. Rank and size come from SIRCL_RANK and SIRCL_NRANKS.
+ *
+ *   ringcheck reduce BYTES ITERS     all-reduces of BYTES (float), every element checked
+ *   ringcheck p2p A B BYTES ITERS    ranks A and B send to each other, ITERS messages of BYTES each way at once is not possible with
+ *                                    blocking calls: A sends, B answers; every byte checked; the others only hold the ring up
+ *   ringcheck stay                   creates, prints the facts, destroys
+ *
+ * Rank by rank it prints "rank R position P ring|line next RANK prev RANK" and "rank R lane next|prev L BYTES" (payload sent per lane).
+ */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "sircl/sircl.h"
+
+static int rank, size;
+static sircl_comm_t comm;
+
+static void must(sircl_result_t r, const char *what)
+{
+	if (r == SIRCL_SUCCESS)
+		return;
+	fprintf(stderr, "ringcheck: rank %d: %s: %s: %s\n", rank, what, sircl_strerror(r), sircl_last_error(comm));
+	exit(1);
+}
+
+static void wrong(const char *what, size_t at)
+{
+	fprintf(stderr, "ringcheck: rank %d: %s: wrong data at %zu\n", rank, what, at);
+	exit(1);
+}
+
+static void reduce(size_t bytes, int iters)
+{
+	size_t n = bytes / sizeof(float);
+	float *in = malloc(bytes ? bytes : 1), *out = malloc(bytes ? bytes : 1);
+
+	if (!in || !out)
+		exit(1);
+	for (int it = 0; it < iters; it++) {
+		for (size_t i = 0; i < n; i++)
+			in[i] = (float)((i * 7 + (size_t)it) % 97 + (size_t)rank);
+		must(sircl_all_reduce(in, out, n, SIRCL_FLOAT32, SIRCL_SUM, comm, SIRCL_HOST), "all_reduce");
+		for (size_t i = 0; i < n; i++)
+			if (out[i] != (float)(((i * 7 + (size_t)it) % 97) * (size_t)size + (size_t)(size * (size - 1) / 2)))
+				wrong("all_reduce", i);
+	}
+	free(in);
+	free(out);
+}
+
+static void one_way(unsigned char *buf, size_t bytes, int it, int from, int to)
+{
+	if (rank == from) {
+		for (size_t i = 0; i < bytes; i++)
+			buf[i] = (unsigned char)(i * 31 + (size_t)it * 7 + (size_t)from);
+		must(sircl_send(buf, bytes, SIRCL_UINT8, to, comm, SIRCL_HOST), "send");
+		memset(buf, 0xee, bytes); /* it may be changed now */
+	} else {
+		memset(buf, 0, bytes);
+		must(sircl_recv(buf, bytes, SIRCL_UINT8, from, comm, SIRCL_HOST), "recv");
+		for (size_t i = 0; i < bytes; i++)
+			if (buf[i] != (unsigned char)(i * 31 + (size_t)it * 7 + (size_t)from))
+				wrong("recv", i);
+	}
+}
+
+static void p2p(int a, int b, size_t bytes, int iters)
+{
+	unsigned char *buf = malloc(bytes ? bytes : 1);
+	float token = 1, sum = 0;
+
+	if (!buf)
+		exit(1);
+	for (int it = 0; it < iters && (rank == a || rank == b); it++) {
+		one_way(buf, bytes, it, a, b);
+		one_way(buf, bytes, it, b, a);
+	}
+	/* the others wait here, and relay meanwhile */
+	must(sircl_all_reduce(&token, &sum, 1, SIRCL_FLOAT32, SIRCL_SUM, comm, SIRCL_HOST), "all_reduce");
+	if (sum != (float)size)
+		wrong("all_reduce", 0);
+	free(buf);
+}
+
+static void report(void)
+{
+	sircl_info_t i = { .size = sizeof(i) };
+
+	must(sircl_comm_query(comm, &i), "query");
+	printf("rank %d position %d %s next %d prev %d transport %s replayed %llu\n", rank, i.position, i.ring ? "ring" : "line", i.next_rank,
+	       i.prev_rank, i.transport, (unsigned long long)i.frames_replayed);
+	for (int l = 0; l < i.next_lanes; l++)
+		printf("rank %d lane next %d %llu\n", rank, l, (unsigned long long)i.lane_bytes_sent[0][l]);
+	for (int l = 0; l < i.prev_lanes; l++)
+		printf("rank %d lane prev %d %llu\n", rank, l, (unsigned long long)i.lane_bytes_sent[1][l]);
+	fflush(stdout);
+}
+
+static int env(const char *name)
+{
+	const char *s = getenv(name);
+
+	if (!s || !*s) {
+		fprintf(stderr, "ringcheck: %s is not set: start it with sircl run\n", name);
+		exit(2);
+	}
+	return atoi(s);
+}
+
+int main(int argc, char **argv)
+{
+	const char *mode = argc > 1 ? argv[1] : "";
+
+	rank = env("SIRCL_RANK");
+	size = env("SIRCL_NRANKS");
+	must(sircl_comm_create(&comm, NULL, rank, size, NULL), "create");
+	if (!strcmp(mode, "reduce") && argc == 4)
+		reduce((size_t)atoll(argv[2]), atoi(argv[3]));
+	else if (!strcmp(mode, "p2p") && argc == 6)
+		p2p(atoi(argv[2]), atoi(argv[3]), (size_t)atoll(argv[4]), atoi(argv[5]));
+	else if (strcmp(mode, "stay")) {
+		fprintf(stderr, "usage: ringcheck reduce BYTES ITERS | p2p A B BYTES ITERS | stay\n");
+		return 2;
+	}
+	report();
+	must(sircl_comm_destroy(comm), "destroy");
+	return 0;
+}

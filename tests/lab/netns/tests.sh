@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+# What `ring.sh test` runs; sourced by it. Each test says what holds; the table and the count come at the end.
+# shellcheck shell=bash disable=SC2154
+PASS=0 FAIL=0
+tmp=$(mktemp -d "${TMPDIR:-/tmp}/sircl-$LAB-XXXXXX")
+trap 'down; rm -rf "$tmp"' EXIT
+
+ok() { PASS=$((PASS + 1)); printf '  ok    %s\n' "$*"; }
+bad() { FAIL=$((FAIL + 1)); printf '  FAIL  %s\n' "$*"; }
+check() { local what=$1; shift; if "$@"; then ok "$what"; else bad "$what"; fi; }
+
+# ranks OUT ORDER CMD...: one process per namespace, rank ORDER[i] in namespace i; all must end within 60 s; output in OUT.RANK
+ranks() {
+	local out=$1 order=($2) pids=() i rc=0 n
+	shift 2
+	n=${#order[@]}
+	for ((i = 0; i < n; i++)); do
+		(
+			in_ns "${PID[i]}" env SIRCL_RANK="${order[i]}" SIRCL_NRANKS="$n" SIRCL_ROOT="$NET.$((ROOT_AT + 1)):$PORT" \
+				SIRCL_SECRET="$SECRET" SIRCL_LAB="$LAB" LD_LIBRARY_PATH="$build" timeout -k 5 60 "$@"
+		) >"$out.${order[i]}" 2>&1 &
+		pids+=($!)
+	done
+	for ((i = 0; i < n; i++)); do
+		wait "${pids[i]}" || { rc=1; echo "    rank ${order[i]} failed:"; tail -n 4 "$out.${order[i]}" | sed 's/^/      /'; }
+	done
+	PORT=$((PORT + 1))
+	return $rc
+}
+
+counter() { nsenter -t "$1" -n -m cat "/sys/class/net/$2/statistics/$3"; } # counter PID DEV tx_bytes
+
+link_local() { nsenter -t "$1" -n ip -6 -o addr show dev "$2" scope link | sed 's/.*inet6 \([^/]*\).*/\1/'; }
+
+pings() { nsenter -t "$1" -n ping -6 -c 1 -W 1 "$2%$3" >/dev/null 2>&1; } # pings PID ADDRESS DEV
+
+# every fabric port of A against every fabric address of B; prints how many answered
+reachable() {
+	local a=$1 b=$2 dev addr pids=() n=0 p
+	for dev in n0 n1 p0 p1; do
+		for addr in $(for d in n0 n1 p0 p1; do link_local "${PID[b]}" $d; done); do
+			pings "${PID[a]}" "$addr" $dev & pids+=($!)
+		done
+	done
+	for p in "${pids[@]}"; do wait "$p" && n=$((n + 1)); done
+	echo $n
+}
+
+test_topology() {
+	check "rank 0 hears no fabric port of rank 2 (16 pairs)" [ "$(reachable 0 2)" = 0 ]
+	check "rank 1 hears no fabric port of rank 3 (16 pairs)" [ "$(reachable 1 3)" = 0 ]
+	check "rank 0 hears both ports of rank 1 from both of its own (4 of 16)" [ "$(reachable 0 1)" = 4 ]
+	check "a cable is one wire: rank 3 hears rank 0 from both ports (4 of 16)" [ "$(reachable 3 0)" = 4 ]
+}
+
+limit_management() {
+	local r
+	for r in 0 1 2 3; do
+		nsenter -t "${PID[r]}" -n tc qdisc add dev m0 root tbf rate 1mbit burst 32kbit latency 400ms || return 1
+	done
+}
+
+management_bytes() {
+	local r sum=0
+	for r in 0 1 2 3; do sum=$((sum + $(counter "${PID[r]}" m0 tx_bytes))); done
+	echo $sum
+}
+
+test_bench() {
+	local kind
+	for kind in all_reduce all_gather; do
+		if ranks "$tmp/$kind" "0 1 2 3" "$build/sircl-bench" $kind -b 8 -e 16M -f 8 -n 5 -w 1 -c 1 -d bfloat16; then
+			sed 's/^/    /' "$tmp/$kind.0"
+			ok "sircl-bench $kind, 8 B to 16 MiB over 8 lanes, every element checked"
+		else
+			bad "sircl-bench $kind"
+		fi
+	done
+}
+
+test_same_bits_as_shm() {
+	local algo a b
+	for algo in two-matchings exchange ring; do
+		ranks "$tmp/dig" "0 1 2 3" env SIRCL_ALGO=$algo "$build/sircl-bench" all_reduce -b 1K -e 1M -f 8 -n 1 -w 0 -d bfloat16 --digest
+		"$build/sircl-bench" all_reduce --ranks 4 --transport shm --algo $algo -b 1K -e 1M -f 8 -n 1 -w 0 -d bfloat16 --digest >"$tmp/shm" 2>&1
+		a=$(grep -io 'digest.*' "$tmp/dig.0") b=$(grep -io 'digest.*' "$tmp/shm")
+		check "$algo over tcp lanes gives the bits of shm (${a##* })" [ -n "$a" -a "$a" = "$b" ]
+	done
+}
+
+test_opposite_ranks() {
+	check "send/recv between opposite ranks 0 and 2, 40 messages of 1 MiB, through the library of the ranks between" \
+		ranks "$tmp/p2p" "0 1 2 3" "$build/tests/ringcheck" p2p 0 2 1048576 20
+	check "the same between 1 and 3, 200 messages of 1000 bytes" \
+		ranks "$tmp/p2p13" "0 1 2 3" "$build/tests/ringcheck" p2p 1 3 1000 100
+}
+
+# Over a run of large messages the kernel's byte counter of every lane must be within 5 % of ours.
+test_lane_counters() {
+	local r side dev l before=() ours kernel key worst=0 diff rows=0
+	declare -A was
+	for r in 0 1 2 3; do for dev in n0 n1 p0 p1; do was[$r$dev]=$(counter "${PID[r]}" $dev tx_bytes); done; done
+	ranks "$tmp/count" "0 1 2 3" env SIRCL_ALGO=ring "$build/tests/ringcheck" reduce 8388608 12 || { bad "run for lane counters"; return; }
+	for r in 0 1 2 3; do
+		while read -r _ _ _ side l ours; do
+			dev=${side:0:1}$l
+			kernel=$(($(counter "${PID[r]}" "$dev" tx_bytes) - was[$r$dev]))
+			diff=$((ours ? (kernel - ours) * 1000 / ours : 1000))
+			[ ${diff#-} -gt "$worst" ] && worst=${diff#-}
+			rows=$((rows + 1))
+			printf '    rank %d %s: ours %d, kernel %d bytes, %d per mille\n' "$r" "$dev" "$ours" "$kernel" "$diff"
+		done < <(grep ' lane ' "$tmp/count.$r")
+	done
+	check "kernel and library agree on the bytes of all 16 lane ends (worst $worst per mille)" [ $rows = 16 -a "$worst" -le 50 ]
+}
+
+test_permuted_ranks() {
+	ranks "$tmp/perm" "0 2 1 3" "$build/tests/ringcheck" reduce 100000 3 || { bad "ranks placed 0-2-1-3"; return; }
+	check "ranks placed 0-2-1-3: the ring follows the cables, not the ranks" \
+		grep -q '^rank 0 position 0 ring next 2 prev 3' "$tmp/perm.0"
+}
+
+test_line() {
+	nsenter -t "${PID[3]}" -n ip link set n0 down
+	nsenter -t "${PID[3]}" -n ip link set n1 down
+	if ranks "$tmp/line" "0 1 2 3" "$build/tests/ringcheck" reduce 1000000 2; then
+		check "a ring with a missing cable starts as a line" grep -q ' line ' "$tmp/line.0"
+		check "with one warning that names the ends" [ "$(cat "$tmp"/line.* | grep -c 'SIRCL WARN.*is missing')" = 1 ]
+	else
+		bad "line"
+	fi
+	nsenter -t "${PID[3]}" -n ip link set n0 up
+	nsenter -t "${PID[3]}" -n ip link set n1 up
+}
+
+test_lane_lost() {
+	( sleep 1.2; nsenter -t "${PID[0]}" -n ip link set n1 down ) &
+	local cutter=$!
+	check "a lane that goes down during all-reduces changes no result" ranks "$tmp/cut" "0 1 2 3" "$build/tests/ringcheck" reduce 4194304 60
+	wait $cutter
+	check "and it was in use: frames were sent again or the lane is down at the end" \
+		bash -c "grep -Eq 'replayed [1-9]' $tmp/cut.0 $tmp/cut.1 || ! grep -q 'lane next 1' $tmp/cut.0"
+	nsenter -t "${PID[0]}" -n ip link set n1 up
+}
+
+test_without_ipv6() {
+	local r dev i
+	for r in 0 1 2 3; do
+		for dev in n0 n1 p0 p1; do
+			nsenter -t "${PID[r]}" -n bash -c "echo 1 >/proc/sys/net/ipv6/conf/$dev/disable_ipv6"
+			# cable and end: any addresses do, link-local IPv4 as NetworkManager would give
+			case $dev in n*) i=$((r * 2 + 1)) ;; *) i=$((((r + 3) % 4) * 2 + 2)) ;; esac
+			nsenter -t "${PID[r]}" -n ip addr add "169.254.$((i * 2 + ${dev:1})).$((r + 1))/16" dev $dev
+		done
+	done
+	check "IPv6 switched off: lanes over IPv4" ranks "$tmp/v4" "0 1 2 3" "$build/tests/ringcheck" reduce 1000000 3
+	check "and as a ring" grep -q ' ring ' "$tmp/v4.0"
+}
+
+run_tests() {
+	local t started moved
+	SECRET=$(od -An -tx1 -N32 /dev/urandom | tr -d ' \n')
+	PORT=28571 ROOT_AT=0
+	echo "netns ring, lab $LAB: 4 ranks, 2 lanes per cable, management limited to 1 Mbit/s"
+	up 4 2
+	test_topology
+	check "management ports limited" limit_management
+	started=$(management_bytes)
+	for t in test_bench test_opposite_ranks test_lane_counters; do $t; done
+	moved=$(($(management_bytes) - started))
+	check "management carried $moved bytes while the payload moved (< 2 MB)" [ "$moved" -lt 2000000 ]
+	for t in test_same_bits_as_shm test_permuted_ranks test_line test_lane_lost test_without_ipv6; do $t; done
+	down
+	check "nothing is left behind" bash -c "! pgrep -f '^sircl-lab-$LAB-'"
+	echo "$PASS passed, $FAIL failed, 0 skipped"
+	[ $FAIL = 0 ]
+}

@@ -1,45 +1,149 @@
 # SPDX-License-Identifier: Apache-2.0
 # libsircl. `make`, `make demo`, `make check`; `make help` lists the targets.
+# Variables: BUILD (output folder), CC, OPT, CFLAGS, LDFLAGS, SAN (sanitizer flags), V=1 (show commands).
 BUILD   ?= build
-CC      ?= gcc
-SAN     ?=
 OPT     ?= -O2 -g
+SAN     ?=
+CFLAGS  ?=
+LDFLAGS ?=
+Q       := $(if $(V),,@)
+say      = $(if $(V),,@printf '  %-7s %s\n' $(1) $(2);)
+
 CSTD    := -std=gnu11
 WARN    := -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Wstrict-prototypes -Wmissing-prototypes -Wvla
-CPPFLAGS += -Iinclude -Ilibsircl -D_GNU_SOURCE
-CFLAGS  ?=
+ALL_CPPFLAGS = -Iinclude -Ilibsircl -D_GNU_SOURCE $(CPPFLAGS)
 ALL_CFLAGS = $(CSTD) $(OPT) $(WARN) -fvisibility=hidden -fPIC -pthread -MMD -MP $(SAN) $(CFLAGS)
 ALL_LDFLAGS = -pthread $(SAN) $(LDFLAGS)
 
-LIB_SRC  := $(sort $(wildcard libsircl/*/*.c))
-LIB_OBJ  := $(LIB_SRC:%.c=$(BUILD)/%.o)
-TOOL_SRC := $(sort $(wildcard tools/*.c))
-TOOL_OBJ := $(TOOL_SRC:%.c=$(BUILD)/%.o)
-UNIT_SRC := $(sort $(wildcard tests/unit/test_*.c))
-UNIT_BIN := $(UNIT_SRC:tests/unit/%.c=$(BUILD)/tests/unit/%)
+have     = $(shell pkg-config --exists $(1) 2>/dev/null && echo yes)
+SODIUM  := $(call have,libsodium)
+CHECK   := $(call have,check)
+JANSSON := $(call have,jansson)
+
+LIB_SRC   := $(sort $(wildcard libsircl/*/*.c))
+LIB_OBJ   := $(LIB_SRC:%.c=$(BUILD)/%.o)
+TOOL_SRC  := $(sort $(wildcard tools/*.c))
+BENCH_SRC := $(sort $(wildcard bench/bench_*.c) $(wildcard bench/sircl-bench.c))
+UNIT_SRC  := $(sort $(wildcard tests/unit/test_*.c))
+SIM_SRC   := $(sort $(wildcard tests/sim/*.c))
+obj        = $(patsubst %.c,$(BUILD)/%.o,$(1))
+UNIT_BIN  := $(if $(CHECK),$(patsubst tests/unit/%.c,$(BUILD)/tests/unit/%,$(UNIT_SRC)))
+FUNC_BIN  := $(patsubst tests/functional/%.c,$(BUILD)/tests/%,$(sort $(wildcard tests/functional/*.c)))
+SIM_BIN   := $(if $(SIM_SRC),$(BUILD)/tests/sim)
+PROGRAMS  := $(BUILD)/libsircl.a $(BUILD)/libsircl.so $(BUILD)/sircl $(if $(JANSSON),$(BUILD)/sircl-bench)
 
 .DELETE_ON_ERROR:
-.PHONY: all check-unit clean
-# libsircl.so joins `all` as soon as every room is there: it links only when complete.
-all: $(BUILD)/libsircl.a $(BUILD)/sircl
+.SECONDARY:
+.PHONY: all programs tests table demo demo-run check check-run check-unit check-functional check-netns check-fresh check-long lint \
+	format clean help setup-build setup-check
+
+all: table
+programs: $(PROGRAMS)
+tests: $(UNIT_BIN) $(FUNC_BIN) $(SIM_BIN)
+
+# What is in, what is missing, what brings it.
+row = @printf '  %-28s %-9s %s\n' $(1) $(if $(2),yes,missing) $(if $(2),'',$(3));
+table: programs
+	@echo 'libsircl in $(BUILD):'
+	$(call row,'library (static and shared)',yes,)
+	$(call row,'sircl (run and params ...)',yes,)
+	$(call row,'sircl-bench',$(JANSSON),'apt-get install libjansson-dev')
+	$(call row,'unit tests',$(CHECK),'apt-get install check')
+	@printf '  %-28s %-9s %s\n' 'RDMA lanes NCCL plugin CUDA' 'not yet' 'see README.md'
+
+ifeq ($(SODIUM),)
+$(LIB_OBJ): need-sodium
+.PHONY: need-sodium
+need-sodium:
+	@echo 'libsodium headers are missing: apt-get install pkg-config libsodium-dev, or run make demo as root, which installs them' >&2; exit 2
+endif
+
+# ---- library ----
 $(BUILD)/libsircl.a: $(LIB_OBJ)
-	@rm -f $@; $(AR) rcs $@ $^
+	$(call say,AR,$@)
+	$(Q)rm -f $@; $(AR) rcs $@ $^
 # Only what the map names is visible; nodelete: threads and thread-local errors outlive a dlclose.
 $(BUILD)/libsircl.so.0: $(LIB_OBJ) libsircl/libsircl.map
-	$(CC) -shared $(ALL_LDFLAGS) -Wl,-soname,libsircl.so.0 -Wl,--version-script,libsircl/libsircl.map \
+	$(call say,LD,$@)
+	$(Q)$(CC) -shared $(ALL_LDFLAGS) -Wl,-soname,libsircl.so.0 -Wl,--version-script,libsircl/libsircl.map \
 		-Wl,-z,nodelete,-z,relro,-z,now,--as-needed $(if $(SAN),,-Wl,-z,defs) -o $@ $(LIB_OBJ) -ldl -lm
 $(BUILD)/libsircl.so: $(BUILD)/libsircl.so.0
-	@ln -sf libsircl.so.0 $@
-$(BUILD)/sircl: $(TOOL_OBJ) $(BUILD)/libsircl.a
-	$(CC) $(ALL_LDFLAGS) -o $@ $^ -ldl -lm
+	$(Q)ln -sf libsircl.so.0 $@
+# All paths of a sum must give equal bits: no contraction.
 $(BUILD)/libsircl/reduce/%.o: ALL_CFLAGS += -O3 -ffp-contract=off
 $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) $(ALL_CFLAGS) -c -o $@ $<
+	$(call say,CC,$<)
+	$(Q)$(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) -c -o $@ $<
+
+# ---- tools, bench ----
+$(BUILD)/sircl: $(call obj,$(TOOL_SRC)) $(BUILD)/libsircl.a
+	$(call say,LD,$@)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ -ldl -lm
+# On the public header and the shared library only, as a user's program would be.
+$(BUILD)/sircl-bench: $(call obj,$(BENCH_SRC)) $(BUILD)/libsircl.so
+	$(call say,LD,$@)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -L$(BUILD) -lsircl -Wl,-rpath,'$$ORIGIN' $$(pkg-config --libs jansson) -lm
+
+# ---- tests ----
 $(BUILD)/tests/unit/%: $(BUILD)/tests/unit/%.o $(BUILD)/libsircl.a
-	$(CC) $(ALL_LDFLAGS) -o $@ $^ $$(pkg-config --libs check) -ldl -lm
-check-unit: $(UNIT_BIN)
-	@for t in $(UNIT_BIN); do echo "== $$t"; $$t || exit 1; done
+	$(call say,LD,$@)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $$(pkg-config --libs check) -ldl -lm
+$(BUILD)/tests/%: $(BUILD)/tests/functional/%.o $(BUILD)/libsircl.so
+	$(call say,LD,$@)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $< -L$(BUILD) -lsircl -Wl,-rpath,'$$ORIGIN/..' -lm
+$(BUILD)/tests/sim: $(call obj,$(SIM_SRC)) $(BUILD)/libsircl.a
+	$(call say,LD,$@)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ -ldl -lm
+
+setup-build:
+	@scripts/setup.sh build
+setup-check:
+	@scripts/setup.sh build check
+
+# A second make reads what the first has installed.
+demo: setup-build
+	@$(MAKE) --no-print-directory programs
+	@$(MAKE) --no-print-directory demo-run
+demo-run:
+	@echo '$$ $(BUILD)/sircl-bench all_reduce --ranks 4 -b 1K -e 16M -f 4 -d bfloat16'
+	@$(BUILD)/sircl-bench all_reduce --ranks 4 -b 1K -e 16M -f 4 -d bfloat16
+	@echo '$$ $(BUILD)/sircl-bench all_gather --ranks 4 -b 1K -e 16M -f 4 -d bfloat16'
+	@$(BUILD)/sircl-bench all_gather --ranks 4 -b 1K -e 16M -f 4 -d bfloat16
+
+check: setup-check
+	@$(MAKE) --no-print-directory programs tests
+	@$(MAKE) --no-print-directory check-run
+check-run:
+	@BUILD=$(BUILD) scripts/check.sh unit functional netns
+check-unit: tests programs
+	@BUILD=$(BUILD) scripts/check.sh unit
+check-functional: tests programs
+	@BUILD=$(BUILD) scripts/check.sh functional
+check-netns: tests programs
+	@BUILD=$(BUILD) scripts/check.sh netns
+check-fresh:
+	@scripts/check-fresh.sh
+check-long: tests programs
+	@BUILD=$(BUILD) scripts/check.sh long
+
+C_FILES := $(shell git ls-files '*.c' '*.h' 2>/dev/null)
+SH_FILES := $(shell git ls-files '*.sh' .ci/run 2>/dev/null)
+format:
+	clang-format -i $(C_FILES)
+lint:
+	@scripts/lint.sh
 clean:
 	rm -rf $(BUILD)
+help:
+	@sed -n 's/^## //p' Makefile
+## make                  library, tools, bench; ends with a table of what is in
+## make demo             installs what is missing (as root), builds, runs an all-reduce and an all-gather of four processes
+## make check            check-unit + check-functional + check-netns
+## make check-unit       unit tests and the simulator, under 60 s
+## make check-functional real processes on this machine
+## make check-netns      eight tcp lanes between network namespaces without a diagonal (root)
+## make check-fresh      proves the set-up in a fresh Debian (root)
+## make check-long       10,000 simulator seeds, planted faults, speed gate
+## make lint, format     clang-format, clang-tidy, shellcheck, layering
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

@@ -1,0 +1,91 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Runs parts of the test suite: check.sh PART..., parts: unit functional netns long.
+# Every test program ends by itself or is ended; the last line is `N passed, N failed, N skipped`; exit 1 if anything failed.
+set -u
+cd "$(dirname "$0")/.." || exit 2
+export BUILD=${BUILD:-build}
+case $BUILD in /*) ;; *) BUILD=$PWD/$BUILD ;; esac
+lab=${SIRCL_LAB:-$$}
+export SIRCL_LAB=$lab
+P=0 F=0 S=0
+tmp=$(mktemp -d "${TMPDIR:-/tmp}/sircl-check-$lab-XXXXXX")
+trap 'rm -rf "$tmp"' EXIT
+
+add() { P=$((P + $1)) F=$((F + $2)) S=$((S + $3)); }
+
+# count LOG RC: adds the numbers in a log's last "N passed, ..." line or Check's; a log without either counts as one test
+count() {
+	local line
+	line=$(grep -E '^[0-9]+ passed, [0-9]+ failed' "$1" | tail -n 1)
+	if [ -n "$line" ]; then
+		# shellcheck disable=SC2046
+		set -- "$1" "$2" $(echo "$line" | grep -oE '[0-9]+')
+		if [ "$2" != 0 ] && [ "$4" = 0 ]; then set -- "$1" "$2" "$3" 1 "${5:-0}"; fi
+		add "$3" "$4" "${5:-0}"
+	elif grep -qE '^[0-9]+%: Checks: ' "$1"; then
+		local c f
+		c=$(sed -n 's/^[0-9]*%: Checks: \([0-9]*\), Failures: \([0-9]*\), Errors: \([0-9]*\).*/\1/p' "$1" | paste -sd+ | bc_)
+		f=$(sed -n 's/^[0-9]*%: Checks: \([0-9]*\), Failures: \([0-9]*\), Errors: \([0-9]*\).*/\2+\3/p' "$1" | paste -sd+ | bc_)
+		if [ "$2" != 0 ] && [ "$f" = 0 ]; then f=1; fi
+		add $((c - f)) "$f" 0
+	elif [ "$2" = 0 ]; then
+		add 1 0 0
+	else
+		add 0 1 0
+	fi
+}
+bc_() { local e; read -r e; echo $((e)); }
+
+# one NAME LIMIT CMD...: quiet when it passes
+one() {
+	local name=$1 limit=$2 log rc t0 t1
+	shift 2
+	log=$tmp/$(echo "$name" | tr -c 'A-Za-z0-9\n' _)
+	t0=$(date +%s%N)
+	timeout -k 5 "$limit" "$@" >"$log" 2>&1 </dev/null
+	rc=$?
+	t1=$(date +%s%N)
+	printf '  %-4s %6d ms  %s\n' "$([ $rc = 0 ] && echo ok || { [ $rc = 3 ] && echo SKIP || echo FAIL; })" $(((t1 - t0) / 1000000)) "$name"
+	if [ $rc = 3 ] && [ -z "${CI:-}" ]; then
+		sed 's/^/       | /' "$log" | tail -n 3
+		add 0 0 1
+		return
+	fi
+	[ $rc = 0 ] || sed 's/^/       | /' "$log" | tail -n 60
+	[ -n "${SHOW:-}" ] && [ $rc = 0 ] && sed 's/^/       | /' "$log" | tail -n 80
+	[ $rc = 124 ] && echo "       | ended after $limit s"
+	count "$log" $rc
+}
+
+for part in "$@"; do
+	echo "== $part"
+	case $part in
+	unit)
+		for t in "$BUILD"/tests/unit/test_*; do
+			case $t in *.o | *.d) continue ;; esac
+			one "${t##*/}" 90 "$t"
+		done
+		[ -x "$BUILD/tests/sim" ] && one sim 120 "$BUILD/tests/sim"
+		;;
+	functional)
+		for t in tests/functional/*.sh; do
+			one "${t##*/}" 180 bash "$t"
+		done
+		;;
+	netns)
+		SHOW=1 one "netns ring" 400 tests/lab/netns/ring.sh test
+		;;
+	long)
+		SHOW=1 one "sim, 10,000 seeds" 1500 "$BUILD/tests/sim" --seeds 10000 --first-seed 1
+		one "planted faults" 900 make -s check-plants BUILD="$BUILD"
+		SHOW=1 one "speed gate" 900 bench/compare.sh --quick
+		;;
+	*)
+		echo "check.sh: no part $part: unit functional netns long" >&2
+		exit 2
+		;;
+	esac
+done
+echo "$P passed, $F failed, $S skipped"
+[ $F = 0 ]

@@ -30,7 +30,7 @@ obj        = $(patsubst %.c,$(BUILD)/%.o,$(1))
 UNIT_BIN  := $(if $(CHECK),$(patsubst tests/unit/%.c,$(BUILD)/tests/unit/%,$(UNIT_SRC)))
 FUNC_BIN  := $(patsubst tests/functional/%.c,$(BUILD)/tests/%,$(sort $(wildcard tests/functional/*.c)))
 SIM_BIN   := $(if $(SIM_SRC),$(BUILD)/tests/sim)
-PROGRAMS  := $(BUILD)/libsircl.a $(BUILD)/libsircl.so $(BUILD)/sircl $(if $(JANSSON),$(BUILD)/sircl-bench)
+PROGRAMS  := $(BUILD)/libsircl.a $(BUILD)/libsircl.so $(BUILD)/sircl $(if $(and $(JANSSON),$(wildcard bench/sircl-bench.c)),$(BUILD)/sircl-bench)
 
 .DELETE_ON_ERROR:
 .SECONDARY:

@@ -118,7 +118,10 @@ static inline uint64_t h_sim_deadline(void *arg)
 {
 	struct end *e = arg;
 
-	return e->l == NULL ? NEVER : e->pair->ops->deadline(e->l);
+	uint64_t d = e->l == NULL ? NEVER : e->pair->ops->deadline(e->l);
+
+	/* virtual time stands still when nobody wants to be called */
+	return tick_min(d, sim_now(e->pair->sim) + 20 * USEC);
 }
 static inline bool h_sim_never(void *arg)
 {

@@ -66,7 +66,8 @@ void chan_net_notify(struct chan_net *, struct tick *, enum notice_kind, uint16_
 		     uint64_t arg);
 
 struct chan_cfg {
-	uint32_t id; /* both ends give the same; unique between two positions */
+	uint32_t id; /* both ends give the same; unique between two positions, and not used again in the life
+			of the net: ends that open it find each other by it, however late */
 	uint16_t peer; /* position */
 	enum link_side via; /* the first hop; both ends must mean the same path: the peer of a channel via
 			       NEXT opens it via PREV */

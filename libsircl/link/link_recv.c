@@ -164,12 +164,8 @@ void lane_event(struct link *l, int lane, struct tick *t, const struct lane_even
 	case LANE_SUSPECT:
 		/* a lane that is fenced here already may add that there is no process any more */
 		if ((ln->phase == LL_UP || ln->phase == LL_SUSP) && ev->epoch == ln->epoch) {
-			bool up = ln->phase == LL_UP;
-
-			/* shm reports only the end of the process, whether it says so or not */
 			keep_why(ln, ev);
-			ln->gone |= !ln->ops->can_fence;
-			if (up)
+			if (ln->phase == LL_UP)
 				lane_suspect(l, lane, t, ln->why);
 		}
 		break;

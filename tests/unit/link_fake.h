@@ -33,6 +33,7 @@ struct fake_end {
 	uint32_t room; /* puts accepted; 0: no limit */
 	uint64_t fences, puts, notes;
 	bool hold_fence; /* LANE_FENCED waits */
+	uint32_t lost; /* a put of this epoch did not land; as soon as the path works, posts fail */
 };
 struct fake_lane {
 	struct fake_end end[2];
@@ -153,8 +154,10 @@ static inline bool fake_land(struct fake_end *e)
 	if (e->head == e->tail)
 		return false;
 	it = &e->q[e->head++ % FAKE_QUEUE];
-	if (it->epoch <= e->fenced || !e->up || it->epoch != e->epoch)
-		return true; /* fenced: it cannot */
+	if (it->epoch <= e->fenced || !e->up || it->epoch != e->epoch) { /* fenced: it cannot */
+		e->lane->end[!e->me].lost = it->epoch;
+		return true;
+	}
 	if (it->put.len) {
 		struct lane_mem *m = &e->mem[it->key];
 
@@ -177,6 +180,12 @@ static int fake_poll(struct lane *lane, struct tick *t, struct lane_event *ev, i
 	if (!e->lane->dead && !e->lane->manual)
 		for (uint32_t k = 0; (!e->lane->rate || k < e->lane->rate) && fake_land(e); k++)
 			;
+	if (e->up && e->lost == e->epoch && !e->suspected && !e->lane->dead && !e->lane->half_open) {
+		e->suspected = true;
+		fake_event(e, (struct lane_event){ .ev = LANE_SUSPECT,
+						   .epoch = e->epoch,
+						   .why = "the peer's end is fenced" });
+	}
 	while (n < max && e->ev_head != e->ev_tail) {
 		if (e->hold_fence && e->ev[e->ev_head % FAKE_EVENTS].ev == LANE_FENCED)
 			break;

@@ -421,7 +421,10 @@ static void accept_some(struct tcp_lane *l)
 	l->look = false;
 	l->next_look = l->now + TCP_LISTEN_NS;
 	for (i = 0; i < TCP_HALF_OPEN; i++) {
-		int fd = l->sys->accept4(l->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+		int fd;
+
+		l->stats.syscalls++;
+		fd = l->sys->accept4(l->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 
 		if (fd >= 0) {
 			take(l, fd);

@@ -207,8 +207,10 @@ static sircl_result_t make_team(struct sircl_comm *c)
 	return ret;
 }
 
-static void destroy(struct sircl_comm *c, uint64_t goodbye)
+static sircl_result_t destroy(struct sircl_comm *c, uint64_t goodbye)
 {
+	sircl_result_t ret;
+
 	if (c->fabric && c->team) {
 		struct tick t;
 
@@ -221,12 +223,13 @@ static void destroy(struct sircl_comm *c, uint64_t goodbye)
 		c->team = NULL;
 		engine_unlock(c->fabric->engine);
 	}
-	fabric_stop(c->fabric, goodbye);
+	ret = fabric_stop(c->fabric, goodbye);
 	mem_free_all(c);
 	ctx_close(&c->ctx);
 	free(c->peer);
 	c->magic = 0;
 	free(c);
+	return ret;
 }
 
 sircl_result_t sircl_comm_create(sircl_comm_t *comm, const sircl_config_t *config, int rank, int size,
@@ -296,7 +299,8 @@ static void fill_links(const struct sircl_comm *c, sircl_info_t *i)
 		i->bytes_sent[side] = st.bytes_sent;
 		i->bytes_received[side] = st.bytes_received;
 		i->frames_replayed += st.frames_replayed;
-		_Static_assert(sizeof(i->lane_bytes_sent[0]) == sizeof(st.lane_bytes_sent), "LANES_MAX is in the public structure");
+		_Static_assert(sizeof(i->lane_bytes_sent[0]) == sizeof(st.lane_bytes_sent),
+			       "LANES_MAX is in the public structure");
 		memcpy(i->lane_bytes_sent[side], st.lane_bytes_sent, sizeof(st.lane_bytes_sent));
 		i->memory_bytes += st.memory_bytes;
 	}
@@ -409,6 +413,8 @@ sircl_result_t sircl_comm_destroy(sircl_comm_t comm)
 		ret = finalize(comm);
 	if (ret != SIRCL_SUCCESS)
 		e = *error_last();
-	destroy(comm, ret == SIRCL_SUCCESS ? comm->op_timeout : 0);
-	return ret == SIRCL_SUCCESS ? ret : error_again(&e);
+	if (ret == SIRCL_SUCCESS)
+		return destroy(comm, comm->op_timeout);
+	destroy(comm, 0);
+	return error_again(&e);
 }

@@ -311,13 +311,14 @@ sircl_result_t fabric_start(const struct fabric_cfg *cfg, struct fabric **out)
 	return SIRCL_SUCCESS;
 }
 
-static bool relays_gone(void *arg)
+/* Our own channels must have ended on the wire too: after the goodbye a link carries no more answers. */
+static bool channels_gone(void *arg)
 {
 	const struct fabric *f = arg;
 	struct chan_net_stats st;
 
 	chan_net_stats(f->net, &st);
-	return st.relays == 0;
+	return st.relays == 0 && st.channels == 0;
 }
 
 static bool both_closed(void *arg)
@@ -336,7 +337,17 @@ static sircl_result_t say_goodbye(struct fabric *f, uint64_t limit_ns)
 {
 	struct tick t = ctx_tick(f->ctx);
 	uint64_t limit = t.now + limit_ns;
-	sircl_result_t ret = engine_wait_until(f->engine, relays_gone, f, limit);
+	sircl_result_t ret = engine_wait_until(f->engine, channels_gone, f, limit);
+	struct chan_net_stats st;
+
+	if (ret == SIRCL_TIMEOUT) {
+		chan_net_stats(f->net, &st);
+		ret = error_set(SIRCL_TIMEOUT,
+				"rank %d: %d channels and %d relayed channels of other ranks were still open "
+				"%llu ms after the end of this "
+				"communicator; a rank that used them may be stuck",
+				f->rank, st.channels, st.relays, (unsigned long long)(limit_ns / MSEC));
+	}
 
 	engine_lock(f->engine);
 	t = ctx_tick(f->ctx);

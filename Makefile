@@ -84,6 +84,10 @@ $(BUILD)/sircl: $(call obj,$(TOOL_SRC)) $(BUILD)/libsircl.a
 $(BUILD)/sircl-bench: $(call obj,$(BENCH_SRC)) $(BUILD)/libsircl.so
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -L$(BUILD) -lsircl -Wl,-rpath,'$$ORIGIN' $$(pkg-config --libs jansson) -lm
+# One lane alone, on the inner interface.
+$(BUILD)/lane_pingpong: $(BUILD)/bench/lane_pingpong.o $(BUILD)/libsircl.a
+	$(call say,LD,$@)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ -ldl -lm
 
 # ---- tests ----
 $(BUILD)/tests/unit/%: $(BUILD)/tests/unit/%.o $(BUILD)/libsircl.a

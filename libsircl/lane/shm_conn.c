@@ -420,16 +420,33 @@ static void half_progress(struct shm_lane *l, struct tick *t)
 		half_fail(l, "the peer has not answered within %u ms", (unsigned)(SHM_LIMIT / MSEC));
 }
 
+/* A free place, or that of the stranger who has said too little for longest: silence keeps nobody out. */
+static struct shm_conn *place(struct shm_lane *l, struct tick *t)
+{
+	struct shm_conn *oldest = NULL;
+
+	for (int i = 0; i < SHM_HALF_OPEN; i++) {
+		struct shm_conn *c = &l->stranger[i];
+
+		if (c->step == SHM_FREE)
+			return c;
+		if (c->step == SHM_PROVING && c->limit + SHM_PATIENCE <= t->now + SHM_LIMIT &&
+		    (oldest == NULL || c->limit < oldest->limit))
+			oldest = c;
+	}
+	return oldest;
+}
+
 static void accept_some(struct shm_lane *l, struct tick *t)
 {
 	int one = 1;
 
 	for (int i = 0; i < SHM_HALF_OPEN; i++) {
-		struct shm_conn *c = &l->stranger[i];
+		struct shm_conn *c = place(l, t);
 		int fd;
 
-		if (c->step != SHM_FREE)
-			continue;
+		if (c == NULL)
+			return;
 		l->stats.syscalls++;
 		fd = accept4(l->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 		if (fd < 0)
@@ -438,6 +455,8 @@ static void accept_some(struct shm_lane *l, struct tick *t)
 			close(fd);
 			return;
 		}
+		if (c->step != SHM_FREE)
+			stranger_gone(l, c, t, "it said too little, and others came");
 		proving(l, c, fd, 0);
 		c->limit = t->now + SHM_LIMIT;
 	}

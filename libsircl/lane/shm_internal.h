@@ -23,6 +23,7 @@
 
 #define SHM_MAX_PUT (1u << 20)
 #define SHM_LIMIT (2 * SEC) /* of a handshake */
+#define SHM_PATIENCE (200 * MSEC) /* with an accepted connection when others wait for its place */
 #define SHM_CHECK (1 * MSEC) /* a lane that is polled looks at its sockets this often */
 #define SHM_HALF_OPEN 8 /* accepted connections that have proved nothing yet */
 #define SHM_LINE 128 /* two cache lines: the neighbour line is prefetched on x86, and is one on some arm */

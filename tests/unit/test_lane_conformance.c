@@ -3,19 +3,13 @@
  * What lane.h promises, asked of every provider alike. A provider that cannot keep one of these is wrong, or
  * lane.h is. What only one provider has (forks, sockets, fabrics) is in its own tests.
  */
-#if __has_include("lane/sim_internal.h")
 #define HARNESS_SIM 1
-#endif
 #include "lane_harness.h"
 
 static const struct lane_ops *const providers[] = {
 	&lane_shm_ops,
-#if __has_include("lane/tcp_internal.h")
 	&lane_tcp_ops,
-#endif
-#ifdef HARNESS_SIM
 	&lane_sim_ops,
-#endif
 };
 #define N_PROVIDERS ((int)(sizeof(providers) / sizeof(providers[0])))
 

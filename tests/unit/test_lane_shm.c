@@ -195,11 +195,11 @@ START_TEST(test_shm_strangers_do_not_keep_the_peer_out)
 				(socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + p.e[1].addr.len)),
 			0);
 		memset(junk, i * 37, sizeof(junk));
-		if (i % 3 != 0) /* some say nothing at all */
+		if (i % 2 == 0) /* ten say nothing at all: more than there are places */
 			ck_assert_int_gt(send(fd[i], junk, (size_t)(i * 30 + 1), MSG_NOSIGNAL), 0);
 		h_pump(&p);
 	}
-	h_up(&p, 1); /* two seconds at most: the silent ones time out */
+	h_up(&p, 1);
 	ck_assert_int_eq(h_count(&p.e[1], LANE_DOWN), 0);
 	for (int i = 0; i < 20; i++)
 		close(fd[i]);

@@ -197,6 +197,41 @@ static void body_forks(struct pair *p, int in, int out)
 }
 
 /* ---- tests ---- */
+/* Inodes of the memfds in /proc/PID/maps. */
+static int memfds(pid_t pid, unsigned long ino[64])
+{
+	char path[64], line[512];
+	int n = 0;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/maps", (int)pid);
+	f = fopen(path, "re");
+	ck_assert_ptr_nonnull(f);
+	while (fgets(line, sizeof(line), f) != NULL) {
+		unsigned long i;
+		bool known = false;
+
+		if (strstr(line, "/memfd:") == NULL || sscanf(line, "%*s %*s %*s %*s %lu", &i) != 1)
+			continue;
+		for (int k = 0; k < n; k++)
+			known = known || ino[k] == i;
+		if (!known && n < 64)
+			ino[n++] = i;
+	}
+	fclose(f);
+	return n;
+}
+
+static int common(const unsigned long *a, int na, const unsigned long *b, int nb)
+{
+	int n = 0;
+
+	for (int i = 0; i < na; i++)
+		for (int k = 0; k < nb; k++)
+			n += a[i] == b[k];
+	return n;
+}
+
 START_TEST(test_shm_two_processes_exchange_checked_bytes)
 {
 	struct pair p;
@@ -382,10 +417,13 @@ START_TEST(test_shm_forked_child_of_the_peer_does_not_hide_its_death)
 	struct pair p;
 	struct child c;
 	pid_t grandchild;
+	unsigned long ours[64], its[64];
 	int at;
 
 	c = start(&p, body_forks);
 	ck_assert_int_eq(read(c.from, &grandchild, sizeof(grandchild)), sizeof(grandchild));
+	/* nor is it a third one with the memory: but for the arena that its parent itself has made */
+	ck_assert_int_le(common(ours, memfds(getpid(), ours), its, memfds(grandchild, its)), 1);
 	end_child(&c, SIGKILL);
 	at = h_wait(&p, 1, 0, LANE_SUSPECT, 200);
 	ck_assert(p.e[1].seen[at].ev.gone);
@@ -393,41 +431,6 @@ START_TEST(test_shm_forked_child_of_the_peer_does_not_hide_its_death)
 	single_close(&p, 1);
 }
 END_TEST
-
-/* Inodes of the memfds in /proc/PID/maps. */
-static int memfds(pid_t pid, unsigned long ino[64])
-{
-	char path[64], line[512];
-	int n = 0;
-	FILE *f;
-
-	snprintf(path, sizeof(path), "/proc/%d/maps", (int)pid);
-	f = fopen(path, "re");
-	ck_assert_ptr_nonnull(f);
-	while (fgets(line, sizeof(line), f) != NULL) {
-		unsigned long i;
-		bool known = false;
-
-		if (strstr(line, "/memfd:") == NULL || sscanf(line, "%*s %*s %*s %*s %lu", &i) != 1)
-			continue;
-		for (int k = 0; k < n; k++)
-			known = known || ino[k] == i;
-		if (!known && n < 64)
-			ino[n++] = i;
-	}
-	fclose(f);
-	return n;
-}
-
-static int common(const unsigned long *a, int na, const unsigned long *b, int nb)
-{
-	int n = 0;
-
-	for (int i = 0; i < na; i++)
-		for (int k = 0; k < nb; k++)
-			n += a[i] == b[k];
-	return n;
-}
 
 START_TEST(test_shm_memory_is_mapped_by_its_two_neighbours_only)
 {

@@ -216,10 +216,11 @@ bool link_progress(struct link *l, struct tick *t)
 		for (int i = 0; i < l->nlanes; i++)
 			l->lane[i].silent_since = 0;
 		l->moved_at += gap;
+		l->awake_since = t->now;
+	} else if (t->now >= l->ack_at) {
+		state_send_any(l, t); /* not after a gap: it would say that nothing has come meanwhile */
 	}
 	l->now = t->now;
-	if (t->now >= l->ack_at)
-		state_send_any(l, t);
 	l->heard = 0;
 	for (int i = 0; i < l->nlanes; i++) {
 		struct link_lane *ln = &l->lane[i];

@@ -39,6 +39,8 @@ struct link_lane {
 	bool stale; /* frames may be retained that were last posted here in an epoch that is over */
 	bool late_fence; /* only under LINK_BREAK_NO_FENCE */
 	uint32_t states_sent, states_echoed, states_got; /* of this epoch */
+	uint32_t probes; /* sent since the last echo */
+	uint64_t echoed_at; /* the last echo or probe */
 	uint32_t echo_told; /* states_got as of the last header sent */
 	uint64_t up_at, sent_at, retry_at, backoff;
 	uint64_t silent_since; /* a sister was first heard after this lane's last sound; 0: not silent */
@@ -144,8 +146,10 @@ struct link {
 	bool busy; /* something of `pump` is left to do */
 	uint64_t bye_seq;
 	uint64_t now, opened_at, gone_since;
+	uint64_t awake_since; /* the end of the last gap in which nobody drove this link */
 	uint64_t next_timer;
 	unsigned heard; /* lanes heard in this pass */
+	uint64_t heard_at; /* the last pass in which any lane was heard */
 	struct sircl_error error;
 	struct link_addr addr, peer_addr;
 	struct link_lane lane[LANES_MAX];

@@ -99,8 +99,8 @@ void lane_came_up(struct link *l, int lane, struct tick *t, uint32_t epoch)
 	ln->floor = epoch - 1;
 	ln->fresh = ln->state_due = true;
 	ln->heard = ln->gone = false;
-	ln->states_sent = ln->states_echoed = ln->states_got = ln->echo_told = 0;
-	ln->up_at = ln->sent_at = t->now;
+	ln->states_sent = ln->states_echoed = ln->states_got = ln->echo_told = ln->probes = 0;
+	ln->up_at = ln->sent_at = ln->echoed_at = t->now;
 	ln->silent_since = 0;
 	ln->posted = ln->done = ln->posted_bytes = ln->done_bytes = ln->rate_bytes = 0;
 	ln->rate = 0;
@@ -167,17 +167,22 @@ void lane_peer_floor(struct link *l, int lane, struct tick *t, uint32_t floor)
 
 /*
  * Called in a pass in which something was heard. A lane is silent from the moment a sister is heard and it is
- * not; it is suspected when a sister is still heard `suspect` later. So neither a stopped peer (no sister is
- * heard) nor a stop of our own (every lane was polled first) costs a lane.
+ * not; it is suspected when a sister is still heard `suspect` later and the peer was never quiet in between.
+ * So neither a stopped peer (no sister is heard) nor a stop of our own (every lane was polled first) costs a
+ * lane.
  */
 void lane_silence(struct link *l, struct tick *t)
 {
+	uint64_t beats = 2 * l->heartbeat;
+	bool paused = t->now - l->heard_at > (beats > l->suspect / 2 ? beats : l->suspect / 2);
+
+	l->heard_at = t->now;
 	for (int i = 0; i < l->nlanes; i++) {
 		struct link_lane *ln = &l->lane[i];
 
 		if (ln->phase != LL_UP || !ln->ops->can_fence || (l->heard & (1u << i)))
 			continue;
-		if (!ln->silent_since)
+		if (!ln->silent_since || paused)
 			ln->silent_since = t->now;
 		else if (t->now - ln->silent_since >= l->suspect)
 			lane_suspect(l, i, t, "it is silent while the peer is heard on another lane");
@@ -206,27 +211,32 @@ static void lane_timers(struct link *l, int i, struct tick *t)
 			beat = t->now + l->heartbeat;
 		}
 		timer_at(l, beat);
-		/* The peer may have given this handshake up without our knowing; it would have sent a STATE
-		 * at once. No promise was made to a lane that has never spoken. */
-		if (!ln->heard && t->now >= ln->up_at + l->suspect)
+		/* The peer may have given this handshake up without our knowing; else it would have sent a
+		 * STATE at once. With a sister up, lane_silence judges; alone it has more time. */
+		if (!ln->heard && l->nup == 1 && t->now >= ln->up_at + 4 * l->suspect)
 			lane_suspect(l, i, t, "nothing has been heard since it came up");
-		else if (!ln->heard)
-			timer_at(l, ln->up_at + l->suspect);
 	}
 }
 
-/* Every lane is down and the last thing each has said is that there is no process. */
+/*
+ * Every lane is down, and at least one says that there is no process: it hung up and did not come back, or
+ * refuses connections. The others may have seen only an error. Certain at once where no lane can be fenced,
+ * since such a lane hangs up only with the process.
+ */
 static bool all_gone(const struct link *l, bool *certain)
 {
+	bool any = false;
+
 	*certain = true;
 	for (int i = 0; i < l->nlanes; i++) {
 		const struct link_lane *ln = &l->lane[i];
 
-		if ((ln->phase != LL_DOWN && ln->phase != LL_TRYING) || !ln->gone)
+		if (ln->phase != LL_DOWN && ln->phase != LL_TRYING)
 			return false;
-		*certain &= !ln->ops->can_fence;
+		any |= ln->gone;
+		*certain &= ln->gone && !ln->ops->can_fence;
 	}
-	return true;
+	return any;
 }
 
 static void process_gone(struct link *l, struct tick *t)

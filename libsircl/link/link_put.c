@@ -346,7 +346,7 @@ void acked_set(struct link *l, struct tick *t, const struct state_msg *m)
 			(uint64_t)(4 * (double)(ln->posted_bytes - ln->done_bytes + f->frame.len) / rate);
 
 		if (ln->phase == LL_UP && f->epoch == ln->epoch && ln->ops->can_fence &&
-		    t->now > f->posted_at + l->suspect + fair)
+		    t->now > f->posted_at + l->suspect + fair && t->now > l->awake_since + l->suspect)
 			lane_suspect(l, f->lane, t, "a frame is late although later ones have arrived");
 	}
 }

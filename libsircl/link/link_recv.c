@@ -132,6 +132,8 @@ static void note_got(struct link *l, int lane, struct tick *t, const struct lane
 	step = (uint8_t)(h.echo - (uint8_t)ln->states_echoed);
 	if (step && step <= ln->states_sent - ln->states_echoed) {
 		ln->states_echoed += step;
+		ln->echoed_at = t->now;
+		ln->probes = 0;
 		if (ln->state_due || l->state_any)
 			l->busy = true;
 	}
@@ -141,10 +143,13 @@ static void note_got(struct link *l, int lane, struct tick *t, const struct lane
 		frame_got(l, lane, t, &h);
 }
 
-static void keep_why(struct link_lane *ln, const struct lane_event *ev)
+/* A connecting end can ask again, so it believes a refusal, not a hang-up, which a fence of the peer causes
+ * too.
+ */
+static void keep_why(struct link *l, struct link_lane *ln, const struct lane_event *ev)
 {
 	snprintf(ln->why, sizeof(ln->why), "%.*s", LINK_WHY_MAX - 1, ev->why ? ev->why : "no reason given");
-	ln->gone = ev->gone;
+	ln->gone = ev->gone && (ev->ev == LANE_DOWN || !l->cfg.connects || !ln->ops->can_fence);
 }
 
 void lane_event(struct link *l, int lane, struct tick *t, const struct lane_event *ev)
@@ -164,7 +169,7 @@ void lane_event(struct link *l, int lane, struct tick *t, const struct lane_even
 	case LANE_SUSPECT:
 		/* a lane that is fenced here already may add that there is no process any more */
 		if ((ln->phase == LL_UP || ln->phase == LL_SUSP) && ev->epoch == ln->epoch) {
-			keep_why(ln, ev);
+			keep_why(l, ln, ev);
 			if (ln->phase == LL_UP)
 				lane_suspect(l, lane, t, ln->why);
 		}
@@ -177,7 +182,7 @@ void lane_event(struct link *l, int lane, struct tick *t, const struct lane_even
 		break;
 	case LANE_DOWN:
 		if (ln->phase == LL_TRYING && ev->epoch == ln->epoch) {
-			keep_why(ln, ev);
+			keep_why(l, ln, ev);
 			lane_failed(l, lane, t, ev->epoch);
 		}
 		break;

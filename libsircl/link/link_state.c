@@ -4,8 +4,11 @@
  * snapshot, built in one piece after the fences it names; unsequenced, not retained, idempotent; it has its
  * own slots, so that full windows cannot hold it up.
  *
- * At most two STATEs of a lane are un-echoed, and a third one that is sent only while the peer's own two wait
- * for our echo: else both ends could wait for each other. Every header carries the echo.
+ * At most two STATEs of a lane are un-echoed, else heartbeats would use up a stopped peer's receive slots;
+ * and a third one that is sent only while the peer's own two wait for our echo, else both ends could wait for
+ * each other. Every header carries the echo. Four more are probes: an end whose window is full and whose
+ * STATEs are un-echoed posts nothing, so it would never see that the peer has fenced its only lanes; a probe
+ * after 1, 2, 4, 8 times the suspicion limit makes the provider notice.
  */
 #include "link/link_internal.h"
 
@@ -27,11 +30,15 @@ static void snapshot(const struct link *l, struct state_msg *m)
 	}
 }
 
-static bool may_send(const struct link_lane *ln)
+static bool may_send(const struct link *l, const struct link_lane *ln)
 {
 	uint32_t out = ln->states_sent - ln->states_echoed;
 
-	return ln->phase == LL_UP && (out < 2 || (out < 3 && ln->states_got - ln->echo_told >= 2));
+	if (ln->phase != LL_UP)
+		return false;
+	if (out < 2 || (out < 3 && ln->states_got - ln->echo_told >= 2))
+		return true;
+	return out < LINK_SLOTS - 1 && ln->probes < 4 && l->now >= ln->echoed_at + (l->suspect << ln->probes);
 }
 
 /* Sends a STATE on this lane if it may; what could not be sent stays due. */
@@ -51,15 +58,17 @@ bool state_send(struct link *l, int lane, struct tick *t)
 		return false;
 	}
 	ln->state_due = true;
-	if (!may_send(ln)) {
-		/* an echo sets busy again; until then there is nothing to try */
+	if (!may_send(l, ln)) /* an echo sets busy again; until then only time changes that */
 		return false;
-	}
 	snapshot(l, m);
 	h.tag = crc32c(0, m, n);
 	if (!lane_post(l, ln, t, &h, &p)) {
 		l->busy = true;
 		return false;
+	}
+	if (ln->states_sent - ln->states_echoed >= 2 && l->now >= ln->echoed_at + l->suspect) {
+		ln->probes++;
+		ln->echoed_at = l->now;
 	}
 	ln->states_sent++;
 	ln->state_due = ln->fresh = false;

@@ -89,14 +89,11 @@ static bool tx_say(struct chan_net *net, struct tick *t, struct tx *tx)
 static bool accept_say(struct chan_net *net, struct tick *t, const struct slot *s)
 {
 	const struct rx *rx = s->rx;
-	uint32_t frag = window_frag(rx->window);
-	if (rx->relay && rx->relay->tx.frag < frag)
-		frag = rx->relay->tx.frag;
 	return say(net, t, s->h.side,
 		   (struct link_frame){ .label = s->label,
 					.kind = CHAN_ACCEPT,
 					.msg = rx->nframes,
-					.fno = frag,
+					.fno = rx_frag(rx),
 					.off = link_arena_off(net->side[s->h.side].link, rx->arena_off),
 					.tag = rx->window });
 }

@@ -230,7 +230,7 @@ struct notice_seen {
 struct side {
 	struct link *link;
 	bool dead, full; /* full: the link had no room at the last try */
-	uint64_t regions; /* of the peer's, announced to us */
+	uint64_t region_len[LANE_REGIONS_MAX]; /* of the peer's, announced to us; 0: not (any more) */
 	struct hop *ctl, **ctl_end;
 	struct tx *data, **data_end;
 	struct tx *tx[CHAN_LABELS];
@@ -281,6 +281,12 @@ static inline uint64_t window_place(uint64_t pos, uint32_t window, uint32_t len)
 static inline uint32_t window_frag(uint32_t window)
 {
 	return window / 4 & ~63u;
+}
+/* The longest fragment that this hop accepts: one that fits every hop from here on. */
+static inline uint32_t rx_frag(const struct rx *rx)
+{
+	uint32_t frag = window_frag(rx->window);
+	return rx->relay && rx->relay->tx.frag < frag ? rx->relay->tx.frag : frag;
 }
 /* Entries of the table of frames for a window: a power of two, so that numbers wrap in it. */
 static inline uint32_t window_frames(uint32_t window)

@@ -62,12 +62,8 @@ static void net_region(void *user, struct link *l, uint16_t region, uint64_t len
 {
 	struct chan_net *net = user;
 	struct side *s = &net->side[side_of(net, l)];
-	if (region >= LANE_REGIONS_MAX)
-		return;
-	if (len)
-		s->regions |= 1ull << region;
-	else
-		s->regions &= ~(1ull << region);
+	if (region < LANE_REGIONS_MAX)
+		s->region_len[region] = len;
 }
 
 /* Every lane of the link is fenced: nothing can land, nothing is read. */
@@ -139,9 +135,11 @@ bool chan_net_progress(struct chan_net *net, struct tick *t)
 		if (!s->link || s->dead || !(s->ctl || s->data || net->notices_owed))
 			continue;
 		s->full = false;
+		bool had = s->ctl || (net->notices_owed >> i & 1);
 		ctl_flush(net, t, i);
 		if (!s->full)
 			notice_flush(net, t, i);
+		busy |= had && !s->full;
 		if (!s->full)
 			busy |= data_flush(net, t, i);
 	}
@@ -166,8 +164,12 @@ uint64_t chan_net_deadline(const struct chan_net *net)
 	for (int i = 0; i < LINK_SIDES; i++) {
 		if (net->side[i].link)
 			d = tick_min(d, link_deadline(net->side[i].link));
-		if (side_pending(net, i))
-			d = tick_min(d, net->side[i].full ? net->now + CHAN_RETRY : net->now);
+		/* a link without room (window full, no lane up) says itself when to call it; with room it
+		 * refused for want of a lane's or its own memory, which comes back unannounced */
+		if (side_pending(net, i) && !net->side[i].full)
+			d = tick_min(d, net->now);
+		else if (side_pending(net, i) && link_room(net->side[i].link))
+			d = tick_min(d, net->now + CHAN_RETRY);
 	}
 	return net->reap ? tick_min(d, net->now) : d;
 }

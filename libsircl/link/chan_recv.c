@@ -64,7 +64,7 @@ static bool rx_frame_ok(const struct rx *rx, const struct rx_frame *f)
 		return false;
 	if (f->flags & CHAN_DIRECT)
 		return rx->chan != NULL;
-	return f->len <= rx->window &&
+	return f->len <= rx_frag(rx) &&
 	       f->off == (f->len ? window_place(rx->next_pos, rx->window, f->len) : rx->next_pos);
 }
 

@@ -99,7 +99,8 @@ static const struct grant *chan_grant(const struct chan *c, const struct send_ms
 	if (!g->valid || g->msg != c->tx.msg || g->len < m->len)
 		return NULL;
 	/* the GRANT may have overtaken the announcement of its region */
-	return c->net->side[c->tx.h.side].regions >> g->region & 1 ? g : NULL;
+	uint64_t len = c->net->side[c->tx.h.side].region_len[g->region];
+	return g->off <= len && m->len <= len - g->off ? g : NULL;
 }
 
 static uint32_t direct_frag(const struct chan_net *net, const struct tx *tx)

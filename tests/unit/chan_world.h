@@ -66,7 +66,7 @@ struct world {
 	struct chan_notice heard[W_NODES][64];
 	int nheard[W_NODES];
 	bool stopped[W_NODES]; /* its program is not run */
-	size_t landed_after; /* */
+	bool hostile; /* nodes tell lies: a put that lands nowhere is not ours to judge */
 };
 
 static inline uint64_t w_rand(struct world *w, uint64_t below)
@@ -121,13 +121,18 @@ enum link_put_result link_put(struct link *l, struct tick *t, const struct link_
 }
 static void w_land(struct link *l, struct flight *f)
 {
+	struct world *w = l->w;
 	uint32_t len = f->put.frame.len;
 	if (!f->landed && len) {
 		struct link_mem *m = &l->peer->mem[f->put.region];
-		if (!(m->used && f->put.dst_off + len <= m->len))
+		bool in = m->used && f->put.dst_off <= m->len && len <= m->len - f->put.dst_off;
+		if (!in && w->hostile)
+			goto landed;
+		if (!in)
 			ck_abort_msg("a put lands outside registered memory");
 		memcpy(m->p + f->put.dst_off, f->put.src, len);
 	}
+landed:
 	f->landed = true;
 }
 static void w_drop(struct link *l, struct flight *f)

@@ -93,6 +93,9 @@ $(BUILD)/lane_pingpong: $(BUILD)/bench/lane_pingpong.o $(BUILD)/libsircl.a
 $(BUILD)/tests/unit/%: $(BUILD)/tests/unit/%.o $(BUILD)/libsircl.a
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $$(pkg-config --libs check) -ldl -lm
+$(BUILD)/tests/unit/test_bench_%: $(BUILD)/tests/unit/test_bench_%.o $(call obj,$(filter-out bench/bench_json.c bench/sircl-bench.c,$(BENCH_SRC))) $(BUILD)/libsircl.a
+	$(call say,LD,$@)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $$(pkg-config --libs check) -ldl -lm
 $(BUILD)/tests/%: $(BUILD)/tests/functional/%.o $(BUILD)/libsircl.so
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $< -L$(BUILD) -lsircl -Wl,-rpath,'$$ORIGIN/..' -lm

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The command line of sircl-bench: nccl-tests' flags, and ours as long options. */
+#ifndef BENCH_OPTIONS_H
+#define BENCH_OPTIONS_H
+#include <stdbool.h>
+#include <stdio.h>
+#include "bench_types.h"
+
+enum bench_coll { BENCH_ALL_REDUCE, BENCH_ALL_GATHER, BENCH_COLLS };
+
+struct options {
+	enum bench_coll coll;
+	size_t min_bytes, max_bytes, step_bytes; /* of the larger buffer, as in nccl-tests */
+	int factor; /* > 1: sizes are multiplied; else step_bytes is added */
+	int iters, warmup;
+	bool check;
+	int ntypes, nops;
+	sircl_type_t types[SIRCL_TYPE_COUNT];
+	sircl_op_t ops[SIRCL_OP_COUNT];
+	int ranks, lanes; /* 0: not given */
+	const char *transport, *algo, *json; /* NULL: not given */
+	bool digest, plant_error, plain_memory;
+};
+
+enum options_result { OPTIONS_OK, OPTIONS_HELP, OPTIONS_BAD };
+
+/* Fills in *o; on OPTIONS_BAD `msg` has one sentence. argv[1] is the collective. Strings stay the caller's.
+ */
+enum options_result options_parse(struct options *o, int argc, char *argv[], char *msg, size_t n);
+void options_help(FILE *to);
+const char *bench_coll_name(enum bench_coll);
+/* The size after `bytes`; false: there is none. */
+bool options_next_size(const struct options *, size_t *bytes);
+#endif

@@ -16,6 +16,7 @@
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 top=$(cd "$here/../../.." && pwd)
+# shellcheck disable=SC2034 # for tests.sh
 build=${BUILD:-$top/build}
 NET=10.253.255
 
@@ -41,6 +42,7 @@ hold() { # hold NAME [keep]
 	# an own /sys shows this namespace's devices; where mounting is refused the library does without
 	"${how[@]}" unshare -n -m bash -c 'mount -t sysfs sysfs /sys 2>/dev/null; exec -a "$0" sleep infinity' \
 		"sircl-lab-$LAB-$1" </dev/null >/dev/null 2>&1 &
+	disown # bash need not report its end
 	for _ in $(seq 100); do
 		[ -n "$(holder "$1")" ] && return 0
 		sleep 0.02

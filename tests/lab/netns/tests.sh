@@ -11,7 +11,8 @@ check() { local what=$1; shift; if "$@"; then ok "$what"; else bad "$what"; fi; 
 
 # ranks OUT ORDER CMD...: one process per namespace, rank ORDER[i] in namespace i; all must end within 60 s; output in OUT.RANK
 ranks() {
-	local out=$1 order=($2) pids=() i rc=0 n
+	local out=$1 order pids=() i rc=0 n
+	read -ra order <<<"$2"
 	shift 2
 	n=${#order[@]}
 	for ((i = 0; i < n; i++)); do
@@ -97,7 +98,7 @@ test_opposite_ranks() {
 
 # Over a run of large messages the kernel's byte counter of every lane must be within 5 % of ours.
 test_lane_counters() {
-	local r side dev l before=() ours kernel key worst=0 diff rows=0
+	local r side dev l ours kernel worst=0 diff rows=0
 	declare -A was
 	for r in 0 1 2 3; do for dev in n0 n1 p0 p1; do was[$r$dev]=$(counter "${PID[r]}" $dev tx_bytes); done; done
 	ranks "$tmp/count" "0 1 2 3" env SIRCL_ALGO=ring "$build/tests/ringcheck" reduce 8388608 12 || { bad "run for lane counters"; return; }

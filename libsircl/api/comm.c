@@ -359,10 +359,11 @@ sircl_result_t sircl_comm_abort(sircl_comm_t comm)
 		return SIRCL_SUCCESS;
 	snprintf(e.msg, sizeof(e.msg), "rank %d: sircl_comm_abort was called on communicator \"%s\"",
 		 comm->rank, comm->name);
-	team_fail(comm->team, &e);
 	engine_lock(comm->fabric->engine);
 	t = ctx_tick(&comm->ctx);
+	/* first the news, then the end of our channels, so that others hear why rather than that we are gone */
 	chan_net_notify(comm->fabric->net, &t, NOTICE_ABORT, (uint16_t)comm->pos, SIRCL_ABORTED, COMM_TEAM);
+	team_fail(comm->team, &e);
 	engine_unlock(comm->fabric->engine);
 	engine_kick(comm->fabric->engine);
 	return SIRCL_SUCCESS;

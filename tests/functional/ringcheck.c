@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One rank of a functional test, on the public header only. Rank and size come from SIRCL_RANK and SIRCL_NRANKS.
+ * One rank of a functional test, on the public header only. Rank and size come from SIRCL_RANK and
+ * SIRCL_NRANKS.
  *
  *   ringcheck reduce BYTES ITERS     all-reduces of BYTES (float), every element checked
- *   ringcheck p2p A B BYTES ITERS    ranks A and B send to each other, ITERS messages of BYTES each way at once is not possible with
- *                                    blocking calls: A sends, B answers; every byte checked; the others only hold the ring up
- *   ringcheck stay                   creates, prints the facts, destroys
+ *   ringcheck p2p A B BYTES ITERS    ranks A and B send to each other, ITERS messages of BYTES each way at
+ * once is not possible with blocking calls: A sends, B answers; every byte checked; the others only hold the
+ * ring up ringcheck stay                   creates, prints the facts, destroys
  *
- * Rank by rank it prints "rank R position P ring|line next RANK prev RANK" and "rank R lane next|prev L BYTES" (payload sent per lane).
+ * Rank by rank it prints "rank R position P ring|line next RANK prev RANK" and "rank R lane next|prev L
+ * BYTES" (payload sent per lane).
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -22,7 +24,8 @@ static void must(sircl_result_t r, const char *what)
 {
 	if (r == SIRCL_SUCCESS)
 		return;
-	fprintf(stderr, "ringcheck: rank %d: %s: %s: %s\n", rank, what, sircl_strerror(r), sircl_last_error(comm));
+	fprintf(stderr, "ringcheck: rank %d: %s: %s: %s\n", rank, what, sircl_strerror(r),
+		sircl_last_error(comm));
 	exit(1);
 }
 
@@ -44,7 +47,8 @@ static void reduce(size_t bytes, int iters)
 			in[i] = (float)((i * 7 + (size_t)it) % 97 + (size_t)rank);
 		must(sircl_all_reduce(in, out, n, SIRCL_FLOAT32, SIRCL_SUM, comm, SIRCL_HOST), "all_reduce");
 		for (size_t i = 0; i < n; i++)
-			if (out[i] != (float)(((i * 7 + (size_t)it) % 97) * (size_t)size + (size_t)(size * (size - 1) / 2)))
+			if (out[i] != (float)(((i * 7 + (size_t)it) % 97) * (size_t)size +
+					      (size_t)(size * (size - 1) / 2)))
 				wrong("all_reduce", i);
 	}
 	free(in);
@@ -90,8 +94,9 @@ static void report(void)
 	sircl_info_t i = { .size = sizeof(i) };
 
 	must(sircl_comm_query(comm, &i), "query");
-	printf("rank %d position %d %s next %d prev %d transport %s replayed %llu\n", rank, i.position, i.ring ? "ring" : "line", i.next_rank,
-	       i.prev_rank, i.transport, (unsigned long long)i.frames_replayed);
+	printf("rank %d position %d %s next %d prev %d transport %s replayed %llu\n", rank, i.position,
+	       i.ring ? "ring" : "line", i.next_rank, i.prev_rank, i.transport,
+	       (unsigned long long)i.frames_replayed);
 	for (int l = 0; l < i.next_lanes; l++)
 		printf("rank %d lane next %d %llu\n", rank, l, (unsigned long long)i.lane_bytes_sent[0][l]);
 	for (int l = 0; l < i.prev_lanes; l++)

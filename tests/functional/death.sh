@@ -1,0 +1,47 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# A rank is killed in the middle of all-reduces: every other rank ends with a sentence that names it, soon; nothing is left behind.
+set -u
+B=${BUILD:-build}
+p=0 f=0
+tmp=$(mktemp -d "${TMPDIR:-/tmp}/sircl-death-${SIRCL_LAB:-$$}-XXXXXX")
+trap 'rm -rf "$tmp"' EXIT
+ok() { p=$((p + 1)); echo "  ok   $*"; }
+bad() { f=$((f + 1)); echo "  FAIL $*"; }
+ms() { date +%s%3N; }
+
+one() { # one TRANSPORT VICTIM
+	local t0 took i pids=() left named=0
+	# started by hand: sircl run would end the others itself
+	for i in 0 1 2 3; do
+		SIRCL_RANK=$i SIRCL_NRANKS=4 SIRCL_TRANSPORT=$1 SIRCL_ROOT="unix:@sircl-death-$lab-$1-$2" SIRCL_SECRET=death$$ \
+			timeout -k 2 40 "$B/tests/ringcheck" reduce 1048576 100000 >"$tmp/$i" 2>&1 &
+		pids[i]=$!
+	done
+	sleep 0.7
+	t0=$(ms)
+	pkill -KILL -P "${pids[$2]}"
+	for i in 0 1 2 3; do
+		[ "$i" = "$2" ] || wait "${pids[i]}"
+	done
+	took=$(($(ms) - t0))
+	wait "${pids[$2]}" 2>/dev/null
+	for i in 0 1 2 3; do
+		[ "$i" = "$2" ] || ! grep -q "rank $2" "$tmp/$i" || named=$((named + 1))
+	done
+	left=$(pgrep -f "tests/ringcheck reduce 1048576 100000" | wc -l)
+	if [ "$took" -lt 3000 ] && [ $named = 3 ] && [ "$left" = 0 ]; then
+		ok "$1: rank $2 killed; the other three knew it by name and had ended after $took ms"
+	else
+		bad "$1: rank $2 killed: $took ms, $named of 3 name it, $left left"
+		head -n 3 "$tmp"/[0-3]
+	fi
+	echo "$took" >>"$tmp/times"
+}
+lab=${SIRCL_LAB:-$$}
+for v in 0 2; do one shm $v; done
+for v in 1 3 0; do one tcp $v; done
+median=$(sort -n "$tmp/times" | sed -n 3p)
+[ "$median" -lt 1000 ] && ok "median $median ms (< 1 s)" || bad "median $median ms"
+echo "$p passed, $f failed, 0 skipped"
+[ $f = 0 ]

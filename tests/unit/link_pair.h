@@ -45,6 +45,8 @@ struct pair_end {
 struct pair {
 	struct pair_end end[2];
 	uint64_t now;
+	const struct key_ring *keys;
+	const char *lab;
 	char *fail; /* what went wrong first, instead of an assertion inside a callback */
 };
 
@@ -135,7 +137,8 @@ static inline void pair_open(struct pair *p, int me, int nlanes, const struct la
 	struct link_cfg cfg = {
 		.ctx = &e->ctx,
 		.side = me ? LINK_PREV : LINK_NEXT,
-		.lab = "test",
+		.keys = p->keys,
+		.lab = p->lab ? p->lab : "test",
 		.cable = 0,
 		.self = (uint16_t)me,
 		.peer = (uint16_t)!me,

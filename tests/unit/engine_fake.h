@@ -73,6 +73,13 @@ static uint64_t fake_hash(const uint8_t *p, size_t n)
 {
 	uint64_t h = 1469598103934665603ull;
 
+	for (; n >= 8; p += 8, n -= 8) {
+		uint64_t w;
+
+		memcpy(&w, p, 8);
+		h = (h ^ w) * 1099511628211ull;
+		h ^= h >> 32;
+	}
 	for (size_t i = 0; i < n; i++)
 		h = (h ^ p[i]) * 1099511628211ull;
 	return h;
@@ -186,7 +193,7 @@ static bool fake_move(struct chan *c)
 	struct fake *f = c->net->fake;
 	struct fake_msg *m = &c->out[c->out_move % FAKE_Q];
 	struct chan *to = c->peer;
-	size_t n;
+	size_t n, at, first;
 
 	if (f->hold || !to || to->closed || c->out_move == c->out_tail)
 		return false;
@@ -199,8 +206,10 @@ static bool fake_move(struct chan *c)
 		n = (to->cfg.window - to->win_fill) / 16 * 16;
 	if (n == 0)
 		return false;
-	for (size_t i = 0; i < n; i++)
-		to->win[(to->win_start + to->win_fill + i) % to->cfg.window] = m->src[m->moved + i];
+	at = (to->win_start + to->win_fill) % to->cfg.window;
+	first = n < to->cfg.window - at ? n : to->cfg.window - at;
+	memcpy(to->win + at, m->src + m->moved, first);
+	memcpy(to->win, m->src + m->moved + first, n - first);
 	to->win_fill += (n + 15) / 16 * 16; /* the next message begins aligned */
 	if (m->moved == 0) {
 		to->arrived[to->arr_tail % FAKE_Q].len = m->len;

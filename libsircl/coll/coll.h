@@ -39,8 +39,9 @@ struct plan_key {
  * line of 2; ring: rings; exchange: all). */
 bool coll_can(enum coll_kind, enum coll_algo, int n, enum coll_shape);
 /*
- * The choice: a pure function, equal on all ranks. forced: SIRCL_ALGO; SIRCL_UNSUPPORTED with the list of
- * what is possible if it cannot be had. bytes: of one rank's input.
+ * The choice: a pure function, equal on all ranks. forced: SIRCL_ALGO; a kind that has no such algorithm on
+ * any fabric is not meant by it and chooses freely; one that has it, but not for this n and shape:
+ * SIRCL_UNSUPPORTED with the list of what is possible. bytes: of one rank's input.
  */
 sircl_result_t coll_choose(enum coll_kind, sircl_type_t, sircl_op_t, size_t bytes, int n, enum coll_class,
 			   enum coll_shape, enum coll_algo forced, bool deterministic, enum coll_algo *out);

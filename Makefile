@@ -35,7 +35,7 @@ PROGRAMS  := $(BUILD)/libsircl.a $(BUILD)/libsircl.so $(BUILD)/sircl $(if $(and 
 .DELETE_ON_ERROR:
 .SECONDARY:
 .PHONY: all programs tests table demo demo-run check check-run check-unit check-functional check-netns check-fresh check-long lint \
-	format clean help setup-build setup-check
+	check-plants format clean help setup-build setup-check
 
 all: table
 programs: $(PROGRAMS)
@@ -99,9 +99,29 @@ $(BUILD)/tests/unit/test_bench_%: $(BUILD)/tests/unit/test_bench_%.o $(call obj,
 $(BUILD)/tests/%: $(BUILD)/tests/functional/%.o $(BUILD)/libsircl.so
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $< -L$(BUILD) -lsircl -Wl,-rpath,'$$ORIGIN/..' -lm
-$(BUILD)/tests/sim: $(call obj,$(SIM_SRC)) $(BUILD)/libsircl.a
+# The simulator suite. Its objects lie beside, since tests/sim is the program's own name. sim-plant is the same with
+# rules that can be broken on purpose, and the whole library built for it.
+$(BUILD)/sim-obj/%.o: tests/sim/%.c
+	@mkdir -p $(@D)
+	$(call say,CC,$<)
+	$(Q)$(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) -c -o $@ $<
+$(BUILD)/tests/sim: $(SIM_SRC:tests/sim/%.c=$(BUILD)/sim-obj/%.o) $(BUILD)/libsircl.a
+	@mkdir -p $(@D)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ -ldl -lm
+$(BUILD)/plant/libsircl/reduce/%.o: ALL_CFLAGS += -O3 -ffp-contract=off
+$(BUILD)/plant/%.o: %.c
+	@mkdir -p $(@D)
+	$(call say,CC,$<)
+	$(Q)$(CC) $(ALL_CPPFLAGS) -DSIRCL_PLANT $(ALL_CFLAGS) -c -o $@ $<
+$(BUILD)/tests/sim-plant: $(patsubst %.c,$(BUILD)/plant/%.o,$(LIB_SRC) $(SIM_SRC))
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ -ldl -lm
+
+# Each broken rule must be caught; see tests/sim/plants.sh.
+check-plants: $(BUILD)/tests/sim-plant
+	@tests/sim/plants.sh $(BUILD)
 
 setup-build:
 	@scripts/setup.sh build

@@ -418,7 +418,7 @@ static void step(struct sim *s)
 		wire_revive(e.p);
 		break;
 	case SE_FAULT:
-		fault_strike(s, (enum sim_fault)e.arg);
+		fault_strike(s, (enum sim_fault)e.arg, e.gen);
 		break;
 	}
 }

@@ -2,9 +2,12 @@
 /*
  * Faults: given by the test one at a time, or drawn from the seed. Random ones leave the fabric able to heal:
  * a lane that dies for good has a living sister on its cable; every other death is followed by a revival. A
- * random fault looks for a lane with puts in flight three times out of four, since the others prove little.
+ * random fault looks for a lane with puts in flight, and waits a little for one, three times out of four,
+ * since the others prove little.
  */
 #include "lane/sim_internal.h"
+
+#define WAITS 400u
 
 static const char *const names[FAULT_KINDS] = {
 	[FAULT_KILL] = "lane dies",       [FAULT_REVIVE] = "lane comes back",
@@ -159,10 +162,25 @@ static bool has_sister(const struct sim_wire *w)
 	return false;
 }
 
-void fault_strike(struct sim *s, enum sim_fault kind)
+static bool anything_in_flight(const struct sim *s)
 {
-	struct sim_wire *w = pick(s, kind == FAULT_REVIVE);
+	for (const struct sim_wire *w = s->wires; w; w = w->next)
+		if (!w->dead && wire_busy(w))
+			return true;
+	return false;
+}
+
+void fault_strike(struct sim *s, enum sim_fault kind, uint32_t waited)
+{
+	struct sim_wire *w;
 	bool comes_back;
+
+	if (kind != FAULT_REVIVE && waited < WAITS && !anything_in_flight(s) &&
+	    (waited || sim_random(s, 4))) {
+		sim_push(s, s->now + 500 + sim_random(s, 2 * USEC), SE_FAULT, NULL, waited + 1, kind);
+		return;
+	}
+	w = pick(s, kind == FAULT_REVIVE);
 
 	if (kind == FAULT_FREEZE) {
 		freeze(s->node[sim_random(s, (uint64_t)s->nnodes)],

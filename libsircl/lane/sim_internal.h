@@ -25,7 +25,7 @@ enum sim_event_kind {
 	SE_DONE, /* p: port, gen: epoch */
 	SE_KILL, /* p: wire, arg: seen */
 	SE_REVIVE, /* p: wire */
-	SE_FAULT, /* arg: enum sim_fault */
+	SE_FAULT, /* arg: enum sim_fault, gen: times put off */
 };
 
 struct sim_event {
@@ -211,5 +211,5 @@ void port_fenced(struct sim_port *, uint32_t epoch);
 void port_limit(struct sim_port *, uint32_t handshake);
 void port_message(struct sim_message *);
 /* sim_fault.c */
-void fault_strike(struct sim *, enum sim_fault);
+void fault_strike(struct sim *, enum sim_fault, uint32_t waited); /* waited: times put off so far */
 #endif

@@ -15,7 +15,7 @@ static void fill(struct traffic *t)
 	traffic_init(t);
 	c = traffic_conv(t, 0, 1, LINK_NEXT, 65536);
 	for (int d = 0; d < 2; d++)
-		for (int k = 0; k < 8; k++)
+		for (int k = 0; k < 32; k++)
 			traffic_message(&c->way[d], len[(k + 3 * d) % 8], k % 3 == 1);
 }
 

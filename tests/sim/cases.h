@@ -8,6 +8,7 @@
 struct options {
 	uint64_t seeds, first_seed;
 	int jobs, verbose;
+	bool thorough; /* this part alone was asked for */
 };
 
 bool case_every_frame(const struct options *); /* (a) a lane dies at frame k, for every k of a run */

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The simulator suite: links, channels and collectives on lane/sim. `sim --help` tells the options. */
 #include <errno.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -103,6 +104,11 @@ int main(int argc, char **argv)
 	if (!good)
 		return usage(stderr, 2);
 	o.jobs = (int)jobs;
+	o.thorough = only != NULL;
+	/* worlds come and go by the thousand: keep their memory */
+	mallopt(M_MMAP_THRESHOLD, 64 << 20);
+	mallopt(M_TRIM_THRESHOLD, 256 << 20);
+	mallopt(M_TOP_PAD, 16 << 20);
 	if (!only || *only == 'a')
 		ok = case_every_frame(&o) && ok;
 	if (!only || *only == 'b')

@@ -82,9 +82,10 @@ static inline uint32_t state_bytes(uint32_t window)
 }
 
 /* Control slots: LINK_SLOTS per path at the beginning of region 0, so both ends know where they are. At most
- * LINK_SLOTS - 1 STATEs of a lane are un-echoed (two, one that echoes, four probes): a slot is never written
- * before it was read. */
-#define LINK_SLOTS 8u
+ * LINK_SLOTS - 1 STATEs of a lane are un-echoed (two, one that echoes, LINK_PROBES probes): a slot is never
+ * written before it was read. */
+#define LINK_SLOTS 16u
+#define LINK_PROBES 12u
 #define LINK_SLOT_BYTES 256u
 #define LINK_CONTROL_BYTES (LINK_PATHS * LINK_SLOTS * LINK_SLOT_BYTES)
 _Static_assert(sizeof(struct state_msg) <= LINK_SLOT_BYTES, "a STATE fits in its slot");

@@ -6,9 +6,9 @@
  *
  * At most two STATEs of a lane are un-echoed, else heartbeats would use up a stopped peer's receive slots;
  * and a third one that is sent only while the peer's own two wait for our echo, else both ends could wait for
- * each other. Every header carries the echo. Four more are probes: an end whose window is full and whose
- * STATEs are un-echoed posts nothing, so it would never see that the peer has fenced its only lanes; a probe
- * after 1, 2, 4, 8 times the suspicion limit makes the provider notice.
+ * each other. Every header carries the echo. LINK_PROBES more are probes: an end whose window is full and
+ * whose STATEs are un-echoed posts nothing, so it would never see that the peer has fenced its only lanes; a
+ * probe after 1, 2, 4, 8 times the suspicion limit makes the provider notice.
  */
 #include "link/link_internal.h"
 
@@ -38,7 +38,8 @@ static bool may_send(const struct link *l, const struct link_lane *ln)
 		return false;
 	if (out < 2 || (out < 3 && ln->states_got - ln->echo_told >= 2))
 		return true;
-	return out < LINK_SLOTS - 1 && ln->probes < 4 && l->now >= ln->echoed_at + (l->suspect << ln->probes);
+	return out < LINK_SLOTS - 1 && ln->probes < LINK_PROBES &&
+	       l->now >= ln->echoed_at + (l->suspect << ln->probes);
 }
 
 /* Sends a STATE on this lane if it may; what could not be sent stays due. */

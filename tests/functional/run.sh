@@ -5,7 +5,7 @@
 # shellcheck disable=SC2016,SC2046 # the ranks expand what is quoted; lists of process ids are split
 set -u
 cd "$(dirname "$0")/../.." || exit 2
-SIRCL=$PWD/${1:-${BUILD:-build}}/sircl
+SIRCL=$(realpath -m "${1:-${BUILD:-build}}")/sircl
 export SIRCL_LAB=${SIRCL_LAB:-$$}
 passed=0 failed=0 skipped=0
 tmp=$(mktemp -d "/tmp/sircl-run-$SIRCL_LAB-XXXXXX") || exit 2
@@ -177,8 +177,10 @@ rm -f "$tmp/pids"
 "$SIRCL" run -n 4 -- sh -c "echo \$\$ >>'$tmp/pids'; exec sleep 100" &
 pid=$!
 wait_for 4 "$tmp/pids"
-kill -KILL $pid
-await $pid 2>/dev/null
+{
+	kill -KILL $pid
+	await $pid
+} 2>/dev/null
 set +m
 check killed_run_leaves_no_rank gone $(cat "$tmp/pids")
 

@@ -249,13 +249,11 @@ START_TEST(test_engine_wait_drives_at_the_deadline)
 {
 	struct stand s;
 	uint64_t begun = real_clock(NULL);
-	int rounds;
 
 	setup(&s, false, 1);
 	atomic_store(&s.net.deadline, begun);
 	engine_wait_until(s.engine, never, NULL, begun + 30 * MSEC);
-	rounds = s.net.rounds;
-	ck_assert_int_gt(rounds, 10); /* a deadline in the past does not sleep */
+	ck_assert_int_gt(s.net.arms, 10); /* with a deadline in the past it only pretends to sleep */
 	atomic_store(&s.net.deadline, NEVER);
 	teardown(&s);
 }
@@ -356,35 +354,36 @@ START_TEST(test_engine_background_costs_nothing_when_nothing_happens)
 }
 END_TEST
 
-START_TEST(test_engine_background_never_takes_the_token_from_a_fast_caller)
+static void drive_for(struct stand *s, uint64_t ns, int *refused)
 {
-	struct stand s;
-	uint64_t until;
-	int before, mine = 0, refused = 0, foreign;
+	uint64_t until = real_clock(NULL) + ns;
 
-	setup(&s, true, 1);
-	ck_assert(grows(&s.net.arms, 0));
-	until = real_clock(NULL) + 5 * MSEC;
-	while (real_clock(NULL) < until) { /* it notices the caller */
-		struct tick t = { .now = real_clock(NULL) };
-		bool busy;
-
-		engine_drive(s.engine, &t, &busy);
-	}
-	before = s.net.foreign;
-	until = real_clock(NULL) + 50 * MSEC;
 	while (real_clock(NULL) < until) {
 		struct tick t = { .now = real_clock(NULL) };
 		bool busy = false;
 
-		mine++;
-		engine_drive(s.engine, &t, &busy);
-		refused += busy;
+		engine_drive(s->engine, &t, &busy);
+		*refused += busy;
 	}
-	foreign = s.net.foreign - before;
-	/* only when this thread itself was off the processor for 100 us */
-	ck_assert_msg(mine > 100 && refused <= mine / 50 && foreign <= mine / 10,
-		      "mine %d, refused %d, foreign %d", mine, refused, foreign);
+}
+
+START_TEST(test_engine_background_never_takes_the_token_from_a_fast_caller)
+{
+	int refused = 0, before;
+	struct stand s;
+
+	setup(&s, true, 1);
+	ck_assert(grows(&s.net.arms, 0));
+	drive_for(&s, 5 * MSEC, &refused); /* it notices the caller */
+	/* On a busy machine this thread may itself be off the processor for 100 us: not every time. */
+	for (int tries = 0; tries < 20; tries++) {
+		refused = 0;
+		before = s.net.foreign;
+		drive_for(&s, 10 * MSEC, &refused);
+		if (refused == 0 && s.net.foreign == before)
+			break;
+		ck_assert_int_lt(tries, 19);
+	}
 	teardown(&s);
 }
 END_TEST
@@ -405,6 +404,7 @@ START_TEST(test_engine_background_arms_anew_after_a_caller_has_driven)
 		t = (struct tick){ .now = real_clock(NULL) };
 		engine_drive(s.engine, &t, &busy); /* a poll disarms the lanes */
 		ck_assert(grows(&s.net.arms, arms));
+		ck_assert_uint_lt(real_clock(NULL) - t.now, 500 * MSEC); /* un-rung it sleeps for a second */
 		engine_lock(s.engine);
 		engine_unlock(s.engine);
 	}

@@ -179,6 +179,12 @@ struct shm_lane {
 	struct lane_stats stats;
 };
 
+/* An address that came as a number from the peer, or is going to it. */
+static inline void *shm_at(uint64_t addr)
+{
+	return (void *)(uintptr_t)addr; /* NOLINT(performance-no-int-to-ptr) */
+}
+
 /* shm_conn.c */
 sircl_result_t shm_listen(struct shm_lane *);
 sircl_result_t shm_dial(struct shm_lane *, uint32_t epoch);

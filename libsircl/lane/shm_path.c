@@ -139,7 +139,7 @@ static bool probe(const struct shm_setup *s, pid_t pid)
 {
 	uint64_t word = 0;
 	struct iovec to = { &word, sizeof(word) };
-	struct iovec from = { (void *)(uintptr_t)s->probe_addr, sizeof(word) };
+	struct iovec from = { shm_at(s->probe_addr), sizeof(word) };
 
 	return pid > 0 && process_vm_readv(pid, &to, 1, &from, 1, 0) == sizeof(word) && word == s->probe;
 }
@@ -165,12 +165,12 @@ bool shm_path_join(struct shm_lane *l, struct shm_path *p, const struct shm_setu
 	}
 	if (SHM_DIRECT && s->queue_addr != 0 && pid == getpid()) {
 		p->direct = true;
-		p->tx = (struct shm_map){ (void *)(uintptr_t)s->queue_addr, len };
-		p->arena = (struct shm_map){ (void *)(uintptr_t)s->arena_addr, s->arena_len };
+		p->tx = (struct shm_map){ shm_at(s->queue_addr), len };
+		p->arena = (struct shm_map){ shm_at(s->arena_addr), s->arena_len };
 	} else if (!map_fd(&p->arena, fd[0], s->arena_len) || !map_fd(&p->tx, fd[1], len)) {
 		snprintf(l->down_why, sizeof(l->down_why),
 			 "mapping the peer's memory (%llu bytes) failed: %s",
-			 (unsigned long long)(s->arena_len + len), strerror(errno));
+			 (unsigned long long)s->arena_len + len, strerror(errno));
 		unmap(&p->arena);
 		return false;
 	}

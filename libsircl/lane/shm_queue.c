@@ -73,9 +73,8 @@ static enum copied copy_kernel(struct shm_lane *l, struct shm_path *p, const str
 	size_t done = 0;
 
 	while (done < put->len) {
-		struct iovec from = { (char *)(uintptr_t)put->src + done, put->len - done };
-		struct iovec to = { (char *)(uintptr_t)(put->dst->addr + put->dst_off) + done,
-				    put->len - done };
+		struct iovec from = { (char *)shm_at((uintptr_t)put->src) + done, put->len - done };
+		struct iovec to = { (char *)shm_at(put->dst->addr + put->dst_off) + done, put->len - done };
 		ssize_t r = process_vm_writev(p->peer_pid, &from, 1, &to, 1, 0);
 
 		l->stats.syscalls++;
@@ -117,7 +116,7 @@ static enum copied copy_put(struct shm_lane *l, struct shm_path *p, const struct
 		return COPIED;
 	}
 	if (SHM_DIRECT && p->direct) {
-		memcpy((char *)(uintptr_t)dst->addr + put->dst_off, put->src, put->len);
+		memcpy((char *)shm_at(dst->addr + put->dst_off), put->src, put->len);
 		return COPIED;
 	}
 	if (p->vm_ok && put->len >= SHM_SINGLE_COPY) {

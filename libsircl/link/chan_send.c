@@ -194,6 +194,8 @@ bool data_flush(struct chan_net *net, struct tick *t, int side)
 		if (!s->data)
 			s->data_end = &s->data;
 		tx->listed = false;
+		if (tx->state >= TX_FIN)
+			net->reap = true; /* it may have waited for this to be freed */
 		if (p == PUMP_AGAIN)
 			tx_ready(net, tx);
 	}

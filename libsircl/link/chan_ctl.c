@@ -327,7 +327,7 @@ static bool credit_deliver(struct chan_net *net, struct tx *tx, const struct lin
 	return true;
 }
 
-static bool grant_deliver(struct tx *tx, const struct link_frame *f)
+static bool grant_deliver(struct chan_net *net, struct tx *tx, const struct link_frame *f)
 {
 	struct grant *g = &tx->grant[f->msg % CHAN_GRANTS];
 	if (!tx->chan || f->fno >= LANE_REGIONS_MAX)
@@ -336,6 +336,7 @@ static bool grant_deliver(struct tx *tx, const struct link_frame *f)
 		*g = (struct grant){
 			.valid = true, .region = (uint16_t)f->fno, .msg = f->msg, .off = f->off, .len = f->tag
 		};
+	tx_ready(net, tx); /* direct frames need no place in a window that may be full */
 	return true;
 }
 
@@ -354,7 +355,7 @@ static void from_receiver(struct chan_net *net, struct tick *t, int side, const 
 		ok = credit_deliver(net, tx, f);
 		break;
 	case CHAN_GRANT:
-		ok = grant_deliver(tx, f);
+		ok = grant_deliver(net, tx, f);
 		break;
 	case CHAN_STOP:
 		stop_deliver(net, t, tx, reason_unpack(f));

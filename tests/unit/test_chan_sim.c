@@ -271,10 +271,10 @@ END_TEST
 
 START_TEST(test_chan_over_lanes_closes_at_every_event)
 {
-	for (uint64_t k = 0; k < 2400; k += 60) {
-		int first = (int)(k / 60 % ENDS);
+	for (uint64_t k = 0; k < 2400; k += 20) {
+		int first = (int)(k / 20 % ENDS);
 		open_links(k + 7);
-		open_ends(k / 60 % 3 != 2);
+		open_ends(k / 20 % 3 != 2);
 		stop_at = sim_events(sim) + k;
 		sim_run(sim, at_event, NULL, SEC);
 		if (k % 7 == 0)
@@ -292,14 +292,14 @@ END_TEST
 
 START_TEST(test_chan_over_lanes_ends_by_name_when_the_cable_is_cut_at_any_event)
 {
-	for (uint64_t k = 0; k < 2400; k += 160) {
-		int cable = (int)(k / 160 % 2);
+	for (uint64_t k = 0; k < 2400; k += 60) {
+		int cable = (int)(k / 60 % 2);
 		open_links(k + 11);
-		open_ends(k / 160 % 3 != 2);
+		open_ends(k / 60 % 3 != 2);
 		stop_at = sim_events(sim) + k;
 		sim_run(sim, at_event, NULL, SEC);
 		for (int l = 0; l < LANES; l++)
-			sim_kill(sim, cable, l, (unsigned)(k / 160 % 4));
+			sim_kill(sim, cable, l, (unsigned)(k / 60 % 4));
 		/* cable 0 is everybody's; cable 1 only the relayed channel's */
 		MUST(sim_run(sim, all_over, NULL, sim_now(sim) + 20 * SEC));
 		for (int i = cable ? 2 : 0; i < ENDS; i++)

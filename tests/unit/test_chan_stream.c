@@ -86,6 +86,32 @@ START_TEST(test_chan_grants_land_in_registered_memory)
 }
 END_TEST
 
+START_TEST(test_chan_grant_frees_a_sender_that_has_used_up_its_window)
+{
+	static uint8_t src[300000], dst[300000];
+	struct xfer s, r;
+	struct chan_net_stats st;
+	w_create(&w, 2, true, 5);
+	w.no_percent = 0;
+	w_open(&w, 0, 1, LINK_NEXT, 7, 65536, &a, &b);
+	struct tick t = w_tick(&w);
+	ck_assert_int_eq(chan_net_register(w.net[1], &t, dst, sizeof(dst)), SIRCL_SUCCESS);
+	ck_assert(chan_send(a, &t, src, sizeof(src), 0, &s));
+	for (int k = 0; k < 300; k++)
+		w_step(&w);
+	chan_net_stats(w.net[0], &st);
+	ck_assert_uint_eq(st.staged_bytes, 65536);
+	t = w_tick(&w);
+	ck_assert(chan_recv(b, &t, dst, sizeof(dst), &r));
+	for (int k = 0; k < 300; k++)
+		w_step(&w);
+	ck_assert(s.finished && r.finished);
+	chan_net_stats(w.net[0], &st);
+	ck_assert_uint_gt(st.granted_bytes, 150000);
+	w_destroy(&w);
+}
+END_TEST
+
 START_TEST(test_chan_registered_sources_are_kept_until_released)
 {
 	run_seeds(20, 40, 20000, 65536, FLOW_LAND, true, true);
@@ -330,8 +356,9 @@ END_TEST
 W_MAIN("chan_stream", test_chan_keeps_order_over_an_unordered_link, test_chan_wraps_the_smallest_window,
        test_chan_carries_messages_larger_than_the_window_both_ways, test_chan_carries_5_mib,
        test_chan_view_reads_in_place, test_chan_views_and_landings_mix,
-       test_chan_grants_land_in_registered_memory, test_chan_registered_sources_are_kept_until_released,
-       test_chan_numbers_wrap, test_chan_sender_stops_at_the_credit, test_chan_credits_are_not_per_message,
+       test_chan_grants_land_in_registered_memory, test_chan_grant_frees_a_sender_that_has_used_up_its_window,
+       test_chan_registered_sources_are_kept_until_released, test_chan_numbers_wrap,
+       test_chan_sender_stops_at_the_credit, test_chan_credits_are_not_per_message,
        test_chan_one_small_message_is_one_frame_sent_at_once,
        test_chan_too_long_message_is_a_mismatch_and_the_next_is_whole,
        test_chan_memory_in_use_cannot_be_deregistered, test_chan_long_transfer_does_not_starve_others,

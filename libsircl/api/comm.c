@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Communicators: create, query, abort, finalize, destroy; unique ids. */
 #include <errno.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -72,32 +71,18 @@ static void ctx_close(struct sircl_ctx *ctx)
 	params_free(&ctx->params);
 }
 
-/*
- * The process's unique ids: a root must live until its job has met, and nobody calls us then. Each is reaped
- * when the next one is made; what is left ends with the process.
- */
+/* A rendezvous root outlives the call that made it: it ends by itself when its job has met. */
 struct id_root {
-	struct id_root *next;
 	struct sircl_ctx ctx;
 	struct rdv_root *root;
 };
-static pthread_mutex_t id_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct id_root *id_roots;
 
-static void reap_roots(void)
+static void id_root_done(void *arg)
 {
-	for (struct id_root **at = &id_roots; *at;) {
-		struct id_root *r = *at;
+	struct id_root *r = arg;
 
-		if (!rdv_root_finish(r->root, 0)) {
-			at = &r->next;
-			continue;
-		}
-		*at = r->next;
-		rdv_root_stop(r->root);
-		ctx_close(&r->ctx);
-		free(r);
-	}
+	ctx_close(&r->ctx);
+	free(r);
 }
 
 sircl_result_t sircl_get_unique_id(sircl_unique_id_t *id)
@@ -120,11 +105,7 @@ sircl_result_t sircl_get_unique_id(sircl_unique_id_t *id)
 		free(r);
 		return ret;
 	}
-	pthread_mutex_lock(&id_lock);
-	reap_roots();
-	r->next = id_roots;
-	id_roots = r;
-	pthread_mutex_unlock(&id_lock);
+	rdv_root_leave(r->root, id_root_done, r);
 	return SIRCL_SUCCESS;
 }
 
@@ -361,7 +342,8 @@ sircl_result_t sircl_comm_abort(sircl_comm_t comm)
 		 comm->rank, comm->name);
 	engine_lock(comm->fabric->engine);
 	t = ctx_tick(&comm->ctx);
-	/* first the news, then the end of our channels, so that others hear why rather than that we are gone */
+	/* first the news, then the end of our channels, so that others hear why rather than that we are gone
+	 */
 	chan_net_notify(comm->fabric->net, &t, NOTICE_ABORT, (uint16_t)comm->pos, SIRCL_ABORTED, COMM_TEAM);
 	team_fail(comm->team, &e);
 	engine_unlock(comm->fabric->engine);

@@ -42,7 +42,8 @@ void engine_lock(struct engine *);
 void engine_unlock(struct engine *);
 uint64_t engine_deadline(const struct engine *); /* latest time to be driven although nothing arrives */
 
-/* The engine's channels have ids below 2^30, made of the team and the cable; ids above are free for others. */
+/* The engine's channels have ids below 2^30, made of the team and the cable; ids above are free for others.
+ */
 #define TEAM_ID_LIMIT (1u << 22)
 #define TEAM_CHAN_ID(team, cable) ((uint32_t)(team) << 8 | (uint32_t)(cable))
 
@@ -87,8 +88,11 @@ const char *op_algo(const struct op *);
 /* Drives (or waits for the driver) until the operation is done. Spins, yields, then sleeps on the lanes until
  * engine_deadline. */
 sircl_result_t engine_wait(struct engine *, struct op *);
-/* The same until `until(arg)` is true, or ctx->clock passes `limit` (SIRCL_TIMEOUT, no message). For
- * start-up, point-to-point, shutdown. */
+/*
+ * The same until `until(arg)` is true, or ctx->clock passes `limit` (SIRCL_TIMEOUT, no message). `until` is
+ * called with the token held, so it may read links, channels and transfers; it must not block or take the
+ * token. For start-up, point-to-point, shutdown. The caller does not hold the token.
+ */
 sircl_result_t engine_wait_until(struct engine *, bool (*until)(void *), void *arg, uint64_t limit);
 void engine_kick(struct engine *); /* wakes a sleeping driver; any thread */
 

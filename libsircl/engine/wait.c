@@ -146,7 +146,8 @@ static void nap(struct engine *e, bool (*until)(void *), void *arg, uint64_t lim
 	atomic_fetch_sub_explicit(&e->sleepers, 1, memory_order_relaxed);
 }
 
-static bool wait_loop(struct engine *e, bool (*until)(void *), void *arg, uint64_t limit)
+/* holding: `until` reads what drivers write, so it is asked with the token held. */
+static bool wait_loop(struct engine *e, bool (*until)(void *), void *arg, uint64_t limit, bool holding)
 {
 	struct tick tick = { .now = clock_now(e) };
 	uint64_t news = tick.now;
@@ -154,16 +155,22 @@ static bool wait_loop(struct engine *e, bool (*until)(void *), void *arg, uint64
 
 	/* Relaxed: keeps the background thread away; not needed for correctness. */
 	atomic_fetch_add_explicit(&e->waiting, 1, memory_order_relaxed);
-	while (!until(arg)) {
-		bool moved = false;
+	while (holding || !until(arg)) {
+		bool moved = false, done = false;
 
+		if (token_try(e)) {
+			done = holding && until(arg);
+			if (!done) {
+				moved = drive_holding(e, &tick);
+				done = holding && moved && until(arg);
+			}
+			token_give(e);
+		}
+		if (done)
+			break;
 		if (tick.now >= limit) {
 			ok = false;
 			break;
-		}
-		if (token_try(e)) {
-			moved = drive_holding(e, &tick);
-			token_give(e);
 		}
 		tick.now = clock_now(e);
 		if (moved) {
@@ -195,7 +202,7 @@ sircl_result_t engine_wait(struct engine *e, struct op *op)
 	struct sircl_error err;
 
 	if (!op_done(op))
-		wait_loop(e, op_is_done, op, NEVER);
+		wait_loop(e, op_is_done, op, NEVER, false);
 	if (op_result(op, &err) != SIRCL_SUCCESS)
 		return error_again(&err);
 	return SIRCL_SUCCESS;
@@ -203,7 +210,7 @@ sircl_result_t engine_wait(struct engine *e, struct op *op)
 
 sircl_result_t engine_wait_until(struct engine *e, bool (*until)(void *), void *arg, uint64_t limit)
 {
-	return wait_loop(e, until, arg, limit) ? SIRCL_SUCCESS : SIRCL_TIMEOUT;
+	return wait_loop(e, until, arg, limit, true) ? SIRCL_SUCCESS : SIRCL_TIMEOUT;
 }
 
 /* ---- the background thread ---- */

@@ -28,6 +28,9 @@ sircl_result_t rdv_root_start(struct sircl_ctx *, struct address *at, const stru
 			      struct rdv_root **);
 /* Waits until the job that is served has left (it is not ended otherwise); true if it has. */
 bool rdv_root_finish(struct rdv_root *, uint64_t limit_ns);
+/* Lets the root end by itself when its job has left (or with the process); then, or now if it has ended,
+ * done(arg) is called from any thread. */
+void rdv_root_leave(struct rdv_root *, void (*done)(void *), void *arg);
 /* Ends the thread (a job still being served fails by name) and frees. */
 void rdv_root_stop(struct rdv_root *);
 

@@ -14,53 +14,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <stdatomic.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
-#include "fabric/rdv.h"
+#include "fabric/rdv_internal.h"
 #include "fabric/wire.h"
-
-enum { CONNS = COLL_MAX_RANKS + 32, STRANGERS = 32 };
-#define AUTH_LIMIT (5 * SEC)
-#define LINGER (2 * SEC) /* for the last bytes of an answer to a rank that reads slowly */
-
-enum conn_state { CONN_FREE, CONN_AUTH, CONN_JOINING, CONN_MEMBER };
-
-struct conn {
-	int fd, rank;
-	enum conn_state state;
-	struct auth auth;
-	uint64_t since;
-	uint8_t *in; /* one message: head 5 and body */
-	size_t nin, cap;
-	uint8_t *out;
-	size_t nout, out_at;
-};
-
-struct blob {
-	uint8_t *p;
-	size_t len;
-	bool given;
-};
-
-struct rdv_root {
-	struct sircl_ctx *ctx;
-	struct key_ring keys;
-	struct address at;
-	int listener, quit;
-	pthread_t thread;
-	struct conn conn[CONNS];
-	int n, joined, given, left, round;
-	int member[COLL_MAX_RANKS]; /* rank -> conn, -1 */
-	struct blob blob[COLL_MAX_RANKS];
-	uint64_t deadline;
-	bool failed, done, started;
-	sircl_result_t fail_code;
-	char fail_msg[ERROR_MSG_MAX];
-	uint8_t job[RDV_JOB], job_key[KEY_BYTES];
-	char lab[40];
-};
 
 static uint64_t now(const struct rdv_root *r)
 {
@@ -426,7 +386,7 @@ static bool all_gone(const struct rdv_root *r)
 	return true;
 }
 
-static void *serve(void *arg)
+void *rdv_serve(void *arg)
 {
 	struct rdv_root *r = arg;
 	struct pollfd p[CONNS + 2];
@@ -482,117 +442,6 @@ static void *serve(void *arg)
 			drop(r, &r->conn[i]);
 	close(r->listener);
 	r->listener = -1;
+	rdv_root_ended(r);
 	return NULL;
-}
-
-static sircl_result_t listen_at(struct rdv_root *r)
-{
-	int on = 1;
-	char text[ADDRESS_TEXT];
-
-	r->listener = socket(r->at.ss.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (r->listener < 0)
-		return error_set(SIRCL_SYSTEM_ERROR, "no socket for the rendezvous: %s", strerror(errno));
-	if (!address_is_unix(&r->at))
-		setsockopt(r->listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-	r->at.len = r->at.len ? r->at.len : sizeof(r->at.ss);
-	if (bind(r->listener, (struct sockaddr *)&r->at.ss, r->at.len) != 0 ||
-	    listen(r->listener, CONNS) != 0)
-		return error_set(SIRCL_SYSTEM_ERROR,
-				 "the rendezvous cannot listen at %s: %s; is another job using it "
-				 "(SIRCL_PORT), is the address this "
-				 "machine's (SIRCL_ROOT)?",
-				 address_text(&r->at, text), strerror(errno));
-	if (!address_is_unix(&r->at)) {
-		r->at.len = sizeof(r->at.ss);
-		getsockname(r->listener, (struct sockaddr *)&r->at.ss, &r->at.len);
-	}
-	return SIRCL_SUCCESS;
-}
-
-sircl_result_t rdv_root_start(struct sircl_ctx *ctx, struct address *at, const struct key_ring *keys,
-			      struct rdv_root **root)
-{
-	struct rdv_root *r = calloc(1, sizeof(*r));
-	const char *lab = param_str(&ctx->params, PARAM_LAB);
-	sigset_t all, old;
-	sircl_result_t ret;
-	int rc;
-
-	*root = NULL;
-	if (!r)
-		return error_set(SIRCL_NO_MEMORY, "no memory for the rendezvous");
-	r->ctx = ctx;
-	r->keys = *keys;
-	r->at = *at;
-	r->listener = r->quit = -1;
-	for (int i = 0; i < CONNS; i++)
-		r->conn[i].fd = -1;
-	for (int i = 0; i < COLL_MAX_RANKS; i++)
-		r->member[i] = -1;
-	if (lab)
-		snprintf(r->lab, sizeof(r->lab), "%s", lab);
-	else
-		snprintf(r->lab, sizeof(r->lab), "%d", (int)getpid());
-	CHECK_GOTO(auth_random(r->job, sizeof(r->job)), fail);
-	CHECK_GOTO(auth_random(r->job_key, sizeof(r->job_key)), fail);
-	if (keys->n > 0)
-		memset(r->job_key, 0,
-		       sizeof(r->job_key)); /* never a secret over a connection that is not encrypted */
-	CHECK_GOTO(listen_at(r), fail);
-	r->quit = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	sigfillset(&all); /* signals are the application's */
-	pthread_sigmask(SIG_BLOCK, &all, &old);
-	rc = r->quit < 0 ? errno : pthread_create(&r->thread, NULL, serve, r);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	if (rc != 0) {
-		ret = error_set(SIRCL_SYSTEM_ERROR, "no thread for the rendezvous: %s", strerror(rc));
-		goto fail;
-	}
-	r->started = true;
-	*at = r->at;
-	*root = r;
-	return SIRCL_SUCCESS;
-fail:
-	rdv_root_stop(r);
-	return ret;
-}
-
-bool rdv_root_finish(struct rdv_root *r, uint64_t limit_ns)
-{
-	struct timespec t;
-
-	if (!r->started)
-		return true;
-	clock_gettime(CLOCK_REALTIME, &t); /* the clock of pthread_timedjoin_np */
-	t.tv_sec += (time_t)(limit_ns / SEC);
-	t.tv_nsec += (long)(limit_ns % SEC);
-	if (t.tv_nsec >= (long)SEC) {
-		t.tv_nsec -= (long)SEC;
-		t.tv_sec++;
-	}
-	if (pthread_timedjoin_np(r->thread, NULL, &t) == 0)
-		r->started = false;
-	return !r->started;
-}
-
-void rdv_root_stop(struct rdv_root *r)
-{
-	uint64_t one = 1;
-
-	if (!r)
-		return;
-	if (r->started) {
-		if (write(r->quit, &one, sizeof(one)) < 0)
-			(void)0; /* the counter is full: it is readable, which is all that matters */
-		pthread_join(r->thread, NULL);
-	}
-	for (int i = 0; i < COLL_MAX_RANKS; i++)
-		free(r->blob[i].p);
-	if (r->listener >= 0)
-		close(r->listener);
-	if (r->quit >= 0)
-		close(r->quit);
-	key_ring_wipe(&r->keys);
-	free(r);
 }

@@ -144,17 +144,9 @@ static bool links_up(void *arg)
 	return true;
 }
 
-static sircl_result_t wait_links(struct start *s)
+/* Engine locked. */
+static sircl_result_t look_at_links(struct start *s)
 {
-	struct wait_links w = { .s = s, .all = true };
-	uint64_t t = s->ctx->clock(s->ctx->clock_arg), half = t + (s->limit > t ? (s->limit - t) / 2 : 0);
-	sircl_result_t ret = engine_wait_until(s->f->engine, links_up, &w, tick_min(half, t + 5 * SEC));
-
-	if (ret == SIRCL_TIMEOUT) {
-		w.all = false;
-		ret = engine_wait_until(s->f->engine, links_up, &w,
-					s->limit > 300 * MSEC ? s->limit - 300 * MSEC : s->limit);
-	}
 	for (int side = 0; side < LINK_SIDES; side++) {
 		const struct link *l = s->f->link[side];
 		int c = cable_at(s, (enum link_side)side), peer;
@@ -177,7 +169,25 @@ static sircl_result_t wait_links(struct start *s)
 				 "rank %d: cable %d to rank %d (%s): only %d of %d lanes are up",
 				 s->cfg->rank, c, peer, s->rec[peer].host, st.lanes_up, st.lanes);
 	}
-	return ret;
+	return SIRCL_SUCCESS;
+}
+
+static sircl_result_t wait_links(struct start *s)
+{
+	struct wait_links w = { .s = s, .all = true };
+	uint64_t t = s->ctx->clock(s->ctx->clock_arg), half = t + (s->limit > t ? (s->limit - t) / 2 : 0);
+	sircl_result_t looked,
+		ret = engine_wait_until(s->f->engine, links_up, &w, tick_min(half, t + 5 * SEC));
+
+	if (ret == SIRCL_TIMEOUT) {
+		w.all = false;
+		ret = engine_wait_until(s->f->engine, links_up, &w,
+					s->limit > 300 * MSEC ? s->limit - 300 * MSEC : s->limit);
+	}
+	engine_lock(s->f->engine);
+	looked = look_at_links(s);
+	engine_unlock(s->f->engine);
+	return looked == SIRCL_SUCCESS ? ret : looked;
 }
 
 static int ranks_here(const struct start *s)
@@ -341,7 +351,9 @@ static sircl_result_t say_goodbye(struct fabric *f, uint64_t limit_ns)
 	struct chan_net_stats st;
 
 	if (ret == SIRCL_TIMEOUT) {
+		engine_lock(f->engine);
 		chan_net_stats(f->net, &st);
+		engine_unlock(f->engine);
 		ret = error_set(SIRCL_TIMEOUT,
 				"rank %d: %d channels and %d relayed channels of other ranks were still open "
 				"%llu ms after the end of this "

@@ -369,7 +369,7 @@ static void drive_for(struct stand *s, uint64_t ns, int *refused)
 
 START_TEST(test_engine_background_never_takes_the_token_from_a_fast_caller)
 {
-	int refused = 0, before;
+	int refused = 0, before, disturbed = 0;
 	struct stand s;
 
 	setup(&s, true, 1);
@@ -380,10 +380,9 @@ START_TEST(test_engine_background_never_takes_the_token_from_a_fast_caller)
 		refused = 0;
 		before = s.net.foreign;
 		drive_for(&s, 10 * MSEC, &refused);
-		if (refused == 0 && s.net.foreign == before)
-			break;
-		ck_assert_int_lt(tries, 19);
+		disturbed += refused > 0 || s.net.foreign > before + 1;
 	}
+	ck_assert_int_le(disturbed, 3);
 	teardown(&s);
 }
 END_TEST

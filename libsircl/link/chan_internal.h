@@ -18,8 +18,8 @@
  *   s FIN: frames < fno exist, no others will; why
  *   r GONE: all frames < fno have arrived, the label is free. Nothing can land in r's memory any more
  * So an end that wants its memory back says STOP and waits for the FIN and the frames it counts; this is the
- * revocation of grants too. All control frames are without payload; each is owed (a bit), never queued, so
- * that a link without room costs no memory.
+ * revocation of grants too. docs/channels.md has the rules in words. All control frames are without payload;
+ * each is owed (a bit), never queued, so that a link without room costs no memory.
  */
 #ifndef LINK_CHAN_INTERNAL_H
 #define LINK_CHAN_INTERNAL_H

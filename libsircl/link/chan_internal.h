@@ -104,7 +104,7 @@ struct tx_frame {
 struct tx {
 	struct hop h;
 	struct tx *next; /* in the list of those that may have something to send */
-	bool listed, pooled;
+	bool listed;
 	struct chan *chan; /* one of the two */
 	struct relay *relay;
 	enum tx_state state;
@@ -115,6 +115,7 @@ struct tx {
 	uint32_t fno, flimit, una,
 		posted; /* next frame; credit; oldest not released; put and not yet released */
 	uint32_t msg;
+	uint32_t turn; /* bytes left of its turn; kept while the link is full, so that a turn ends */
 	uint64_t pool_held; /* CHAN_BREAK_POOL */
 	struct reason why; /* goes with FIN */
 	struct tx_frame *frame; /* [nframes], channels only; a relay uses its rx's */
@@ -333,6 +334,8 @@ void tx_pump_now(struct chan_net *, struct tick *, struct tx *); /* the same, at
 bool data_flush(struct chan_net *, struct tick *, int side);
 /* Places a windowed fragment: false if the credit does not allow it now. */
 bool tx_place(const struct chan_net *, const struct tx *, uint32_t len, uint64_t *place);
+/* Whether `len` bytes may go in this turn. A fresh turn allows one frame of any size. */
+bool tx_turn(struct tx *, uint32_t len);
 enum link_put_result tx_put(struct chan_net *, struct tick *, struct tx *, struct link_put *, uint64_t place);
 void tx_credit(struct chan_net *, struct tx *, uint64_t limit, uint32_t flimit);
 void tx_released(struct chan_net *, struct tx *, uint32_t fno);

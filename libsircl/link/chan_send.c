@@ -11,6 +11,7 @@ void tx_init(struct tx *tx, struct chan_net *net, int side)
 {
 	tx->h.side = (uint8_t)side;
 	tx->h.is_tx = true;
+	tx->turn = CHAN_QUANTUM;
 	tx->fno = tx->flimit = tx->una = tx->msg = net->first;
 }
 
@@ -36,6 +37,11 @@ bool tx_place(const struct chan_net *net, const struct tx *tx, uint32_t len, uin
 			return false;
 	}
 	return *place + round64(len) <= tx->limit;
+}
+
+bool tx_turn(struct tx *tx, uint32_t len)
+{
+	return len <= tx->turn || tx->turn == CHAN_QUANTUM;
 }
 
 /* Puts the fragment that `p` describes as frame tx->fno; a windowed one at `place`. The caller moves on
@@ -64,6 +70,7 @@ enum link_put_result tx_put(struct chan_net *net, struct tick *t, struct tx *tx,
 		}
 		tx->pos = place + round64(f->len);
 	}
+	tx->turn -= f->len < tx->turn ? f->len : tx->turn;
 	tx->fno++;
 	tx->posted += r == LINK_PUT_POSTED;
 	return r;
@@ -113,7 +120,6 @@ static enum pump chan_pump(struct chan *c, struct tick *t)
 {
 	struct chan_net *net = c->net;
 	struct tx *tx = &c->tx;
-	size_t budget = CHAN_QUANTUM;
 	while (c->s_cur != c->s_tail) {
 		struct send_msg *m = &c->sq[c->s_cur % CHAN_QUEUE];
 		const struct grant *g = chan_grant(c, m);
@@ -125,7 +131,7 @@ static enum pump chan_pump(struct chan *c, struct tick *t)
 			return PUMP_IDLE; /* released() wakes it */
 		if (g ? !num_before(tx->fno, tx->flimit) : !tx_place(net, tx, len, &place))
 			return PUMP_IDLE; /* CREDIT wakes it */
-		if (len > budget && budget < CHAN_QUANTUM)
+		if (!tx_turn(tx, len))
 			return PUMP_AGAIN;
 		bool last = len == rest, end = last && c->s_cur + 1 == c->s_tail;
 		struct link_put p = {
@@ -156,9 +162,6 @@ static enum pump chan_pump(struct chan *c, struct tick *t)
 		}
 		if (r == LINK_PUT_DONE)
 			chan_send_settle(c);
-		budget = len < budget ? budget - len : 0;
-		if (!budget)
-			return PUMP_AGAIN;
 	}
 	return PUMP_IDLE;
 }
@@ -173,8 +176,14 @@ static enum pump tx_pump(struct chan_net *net, struct tick *t, struct tx *tx)
 void tx_pump_now(struct chan_net *net, struct tick *t, struct tx *tx)
 {
 	struct side *s = &net->side[tx->h.side];
-	if (s->data || s->dead || tx_pump(net, t, tx) != PUMP_IDLE)
-		tx_ready(net, tx);
+	if (!s->data && !s->dead) {
+		enum pump p = tx_pump(net, t, tx);
+		if (p != PUMP_FULL)
+			tx->turn = CHAN_QUANTUM;
+		if (p == PUMP_IDLE)
+			return;
+	}
+	tx_ready(net, tx);
 }
 
 /* Fair round: each channel in turn sends at most a quantum. */
@@ -194,6 +203,7 @@ bool data_flush(struct chan_net *net, struct tick *t, int side)
 		if (!s->data)
 			s->data_end = &s->data;
 		tx->listed = false;
+		tx->turn = CHAN_QUANTUM;
 		if (tx->state >= TX_FIN)
 			net->reap = true; /* it may have waited for this to be freed */
 		if (p == PUMP_AGAIN)

@@ -101,14 +101,13 @@ enum pump relay_pump(struct chan_net *net, struct tick *t, struct relay *r)
 {
 	struct rx *rx = &r->rx;
 	struct tx *tx = &r->tx;
-	size_t budget = CHAN_QUANTUM;
 	enum pump ret = PUMP_IDLE;
 	while (rx->cons != rx->next && !rx->discard) {
 		struct rx_frame *f = &rx->frame[rx->cons % rx->nframes];
 		uint64_t place;
 		if (!tx_place(net, tx, f->len, &place))
 			break;
-		if ((f->len > budget && budget < CHAN_QUANTUM) || !budget) {
+		if (!tx_turn(tx, f->len)) {
 			ret = PUMP_AGAIN;
 			break;
 		}
@@ -125,7 +124,6 @@ enum pump relay_pump(struct chan_net *net, struct tick *t, struct relay *r)
 			ret = PUMP_FULL;
 			break;
 		}
-		budget = f->len < budget ? budget - f->len : 0;
 		f->state = got == LINK_PUT_DONE ? RX_RELEASED : RX_POSTED;
 		rx->cons++;
 		net->st.relayed_frames++;

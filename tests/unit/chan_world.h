@@ -95,8 +95,8 @@ enum link_put_result link_put(struct link *l, struct tick *t, const struct link_
 	W_OK(p->frame.len <= w->max_put);
 	if (!link_room(l) || w_rand(w, 100) < w->no_percent)
 		return LINK_PUT_NO;
-	if (p->frame.len)
-		W_OK(p->region < W_REGIONS);
+	if (p->frame.len) /* a region is used only when it has been announced */
+		W_OK(p->region < W_REGIONS && (w->hostile || !l->peer->announce[p->region]));
 	struct flight *f = NULL;
 	for (int i = 0; i < W_FLIGHT && !f; i++)
 		if (!l->out[i].used)

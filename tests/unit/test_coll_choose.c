@@ -175,6 +175,7 @@ int main(void)
 	SRunner *r = srunner_create(s);
 	int bad;
 
+	tcase_set_timeout(t, 60);
 	tcase_add_test(t, test_choose_gives_what_exists_and_never_goes_back);
 	tcase_add_test(t, test_choose_takes_two_matchings_for_small_and_ring_for_large);
 	tcase_add_test(t, test_choose_deterministic_means_rank_order);

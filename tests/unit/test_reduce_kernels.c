@@ -272,7 +272,7 @@ int main(void)
 	SRunner *r = srunner_create(s);
 	int bad;
 
-	tcase_set_timeout(t, 30);
+	tcase_set_timeout(t, 60);
 	tcase_add_test(t, test_reduce_all_sets_give_the_reference_bits);
 	tcase_add_test(t, test_reduce_dst_may_be_any_source);
 	tcase_add_test(t, test_reduce_bf16_rounds_every_float_to_nearest_even);

@@ -103,7 +103,7 @@ static bool parse_types(struct options *o, const char *s)
 	o->ntypes = 1;
 	if (bench_type_find(s, &o->types[0]))
 		return true;
-	if (strcmp(s, "all"))
+	if (strcmp(s, "all") != 0)
 		return false;
 	o->ntypes = 0;
 	if (o->coll == BENCH_ALL_REDUCE) { /* those that this version reduces */
@@ -233,7 +233,7 @@ enum options_result options_parse(struct options *o, int argc, char *argv[], cha
 		return bad(msg, n, "which collective? all_reduce or all_gather", NULL, "");
 	if (!strcmp(argv[1], "-h") || !strcmp(argv[1], "--help"))
 		return OPTIONS_HELP;
-	for (which = 0; which < BENCH_COLLS && strcmp(argv[1], colls[which]); which++)
+	for (which = 0; which < BENCH_COLLS && strcmp(argv[1], colls[which]) != 0; which++)
 		;
 	if (which == BENCH_COLLS)
 		return bad(msg, n, "no such collective:", argv[1], ": all_reduce or all_gather");

@@ -63,7 +63,7 @@ static int most_messages(const struct proof *f)
 
 static bool windows(struct proof *f, int window, sircl_result_t *err)
 {
-	int pos, step, most = most_messages(f), need = 1, stuck_pos, stuck_step;
+	int pos = 0, step = 0, most = most_messages(f), need = 1, stuck_pos = 0, stuck_step = 0;
 
 	while (need <= most && !prove_ends(f, need, &pos, &step, err) && !*err)
 		need++;

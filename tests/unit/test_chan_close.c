@@ -349,6 +349,31 @@ START_TEST(test_chan_ends_meet_in_any_order)
 }
 END_TEST
 
+START_TEST(test_chan_opened_after_the_peer_has_closed_ends_at_once)
+{
+	struct chan *a, *b;
+	struct xfer r;
+	w_create(&w, 3, true, 1);
+	struct tick t = w_tick(&w);
+	struct chan_cfg ca = { .id = 1, .peer = 2, .via = LINK_NEXT, .window = 4096 };
+	struct chan_cfg cb = { .id = 1, .peer = 0, .via = LINK_PREV, .window = 4096 };
+	ck_assert_int_eq(chan_open(w.net[0], &t, &ca, &a), SIRCL_SUCCESS);
+	chan_close(a, &t);
+	for (int k = 0; k < 500; k++)
+		w_step(&w);
+	t = w_tick(&w);
+	ck_assert_int_eq(chan_open(w.net[2], &t, &cb, &b), SIRCL_SUCCESS);
+	ck_assert(chan_recv(b, &t, NULL, 0, &r));
+	ck_assert_int_eq(r.err, SIRCL_REMOTE_ERROR);
+	ck_assert_ptr_nonnull(strstr(chan_error(b)->msg, "rank 0 has closed it"));
+	chan_close(b, &t);
+	for (int k = 0; k < 500; k++)
+		w_step(&w);
+	all_gone();
+	w_destroy(&w);
+}
+END_TEST
+
 START_TEST(test_chan_labels_go_round)
 {
 	w_create(&w, 3, true, 1);
@@ -375,4 +400,4 @@ W_MAIN("chan_close", test_chan_close_at_every_moment_of_a_staged_run,
        test_chan_dead_link_at_every_moment_ends_all_by_name, test_chan_far_ends_name_the_broken_cable,
        test_chan_own_dead_link_gives_the_links_sentence,
        test_chan_peer_receives_what_was_sent_before_the_close, test_chan_ends_meet_in_any_order,
-       test_chan_labels_go_round)
+       test_chan_opened_after_the_peer_has_closed_ends_at_once, test_chan_labels_go_round)

@@ -33,12 +33,13 @@ struct fake_end {
 	uint32_t room; /* puts accepted; 0: no limit */
 	uint64_t fences, puts, notes;
 	bool hold_fence; /* LANE_FENCED waits */
+	bool full; /* put takes nothing */
 	uint32_t lost; /* a put of this epoch did not land; as soon as the path works, posts fail */
 };
 struct fake_lane {
 	struct fake_end end[2];
 	bool dead; /* the path: nothing lands by itself */
-	bool no_connect, refused, half_open; /* half_open: only the connecting end comes up */
+	bool no_connect, no_answer, refused, half_open; /* half_open: only the connecting end comes up */
 	bool manual; /* items land only by fake_land */
 	uint32_t rate; /* items that land in a pass by themselves, 0: all */
 };
@@ -70,6 +71,8 @@ static sircl_result_t fake_connect(struct lane *lane, struct tick *t, const stru
 	(void)peer;
 	must(!e->up, "connect while up");
 	must(epoch > e->fenced, "connect in a fenced epoch");
+	if (e->lane->no_answer)
+		return SIRCL_SUCCESS;
 	if (!e->lane->dead && !e->lane->no_connect && o->up && epoch > o->epoch) {
 		if (!o->suspected)
 			fake_event(o, (struct lane_event){ .ev = LANE_SUSPECT,
@@ -131,7 +134,7 @@ static int fake_put(struct lane *lane, struct tick *t, const struct lane_put *p,
 	(void)t;
 	must(e->up, "put on a lane that is not up");
 	for (int i = 0; i < n; i++) {
-		if (e->room && o->tail - o->head >= e->room)
+		if (e->full || (e->room && o->tail - o->head >= e->room))
 			return i;
 		must(o->tail - o->head < FAKE_QUEUE, "too many puts");
 		o->q[o->tail++ % FAKE_QUEUE] = (struct fake_item){ .put = p[i],

@@ -56,6 +56,12 @@ START_TEST(test_link_window_full_both_ways_moves_on)
 	ck_assert_uint_eq(f->p.end[0].sent, 8);
 	ck_assert_uint_eq(f->p.end[1].sent, 8);
 	ck_assert(!link_room(f->p.end[0].link));
+	{
+		struct link_put put = { .frame = { .kind = LINK_KIND_USER } };
+		struct tick t = fake_tick(f);
+
+		ck_assert_int_eq(link_put(f->p.end[0].link, &t, &put), LINK_PUT_NO);
+	}
 	f->lane[0].manual = f->lane[1].manual = false;
 	fake_must_finish(f, SEC);
 	pair_check(&f->p);
@@ -264,28 +270,30 @@ END_TEST
 
 START_TEST(test_link_region_notes_may_overtake_each_other)
 {
-	struct fake_pair *f = fake_pair_new(2, &fake_ops, 64);
-	static uint8_t mem[4096];
-	const struct link_mem *m;
-	struct tick t;
+	for (int first = 0; first < 2; first++) {
+		struct fake_pair *f = fake_pair_new(2, &fake_ops, 64);
+		static uint8_t mem[4096];
+		const struct link_mem *m;
+		struct tick t;
 
-	fake_pair_up(f);
-	f->lane[0].manual = f->lane[1].manual = true;
-	t = fake_tick(f);
-	for (int i = 0; i < 12; i++) { /* added and removed under one number, all still in flight */
-		ck_assert_int_eq(link_region_add(f->p.end[1].link, &t, mem, 1000 + (size_t)i, &m),
-				 SIRCL_SUCCESS);
-		if (i < 11)
-			ck_assert_int_eq(link_region_remove(f->p.end[1].link, &t, m), SIRCL_SUCCESS);
+		fake_pair_up(f);
+		f->lane[0].manual = f->lane[1].manual = true;
+		t = fake_tick(f);
+		for (int i = 0; i < 12; i++) { /* added and removed under one number, all still in flight */
+			ck_assert_int_eq(link_region_add(f->p.end[1].link, &t, mem, 1000 + (size_t)i, &m),
+					 SIRCL_SUCCESS);
+			if (i < 11)
+				ck_assert_int_eq(link_region_remove(f->p.end[1].link, &t, m), SIRCL_SUCCESS);
+		}
+		while (fake_land(&f->lane[first].end[0]))
+			;
+		fake_run(f, MSEC, 50 * USEC);
+		f->lane[0].manual = f->lane[1].manual = false;
+		fake_run(f, MSEC, 50 * USEC);
+		ck_assert_int_eq(f->p.end[0].regions, 1);
+		ck_assert_uint_eq(f->p.end[0].region_len[link_mem_region(m)], 1011);
+		fake_pair_free(f);
 	}
-	while (fake_land(&f->lane[1].end[0])) /* the later lane first */
-		;
-	fake_run(f, MSEC, 50 * USEC);
-	f->lane[0].manual = f->lane[1].manual = false;
-	fake_run(f, MSEC, 50 * USEC);
-	ck_assert_int_eq(f->p.end[0].regions, 1);
-	ck_assert_uint_eq(f->p.end[0].region_len[link_mem_region(m)], 1011);
-	fake_pair_free(f);
 }
 END_TEST
 
@@ -361,6 +369,122 @@ START_TEST(test_link_refuses_other_numbers_of_lanes)
 }
 END_TEST
 
+/* Unregistered frames are copied to the send memory, which is a ring: when it is full they wait. */
+START_TEST(test_link_staged_frames_wait_for_room)
+{
+	struct fake_pair *f = fake_pair_new(1, &fake_copy_ops, 64);
+	static uint8_t src[300000], far[300000];
+	const struct link_mem *m;
+	struct tick t;
+	uint32_t sent = 0;
+
+	fake_pair_up(f);
+	t = fake_tick(f);
+	ck_assert_int_eq(link_region_add(f->p.end[1].link, &t, far, sizeof(far), &m), SIRCL_SUCCESS);
+	fake_run(f, MSEC, 50 * USEC);
+	f->lane[0].manual = true;
+	for (uint32_t k = 0; k < 40; k++) {
+		struct link_put put = { .frame = { .label = 77,
+						   .kind = LINK_KIND_USER + 3,
+						   .flags = 9,
+						   .msg = ~k,
+						   .fno = k,
+						   .off = k + 5,
+						   .tag = k * 3,
+						   .len = sizeof(src) },
+					.src = src,
+					.region = link_mem_region(m) };
+
+		memset(src, (int)k + 1, sizeof(src));
+		t = fake_tick(f);
+		while (link_put(f->p.end[0].link, &t, &put) == LINK_PUT_NO) {
+			sent = sent ? sent : k;
+			while (!fake_land(&f->lane[0].end[1]))
+				fake_step(f, 10 * USEC);
+			for (int i = 0; i < 20; i++) {
+				fake_step(f, 10 * USEC);
+				fake_land(&f->lane[0].end[0]);
+			}
+			for (size_t i = 0; i < sizeof(far); i++)
+				must(far[i] == (f->p.end[1].got ? f->p.end[1].got : 0),
+				     "a staged frame was overwritten");
+		}
+		f->p.fail = NULL; /* the bytes are checked here, not in the arena */
+	}
+	ck_assert_uint_ge(sent, 5);
+	ck_assert_uint_le(sent, 7); /* 2 MiB */
+	fake_pair_free(f);
+}
+END_TEST
+
+/* The first message of an epoch is STATE, also where the lane takes nothing at that moment. */
+START_TEST(test_link_first_message_of_an_epoch_is_state)
+{
+	struct fake_pair *f = fake_pair_new(1, &fake_ops, 64);
+	struct link_put put = { .frame = { .kind = LINK_KIND_USER } };
+	struct frame_hdr h;
+	struct tick t;
+
+	f->lane[0].manual = true;
+	f->lane[0].end[0].full = true;
+	pair_connect(&f->p);
+	fake_run(f, MSEC, 20 * USEC);
+	f->lane[0].end[0].full = false;
+	t = fake_tick(f);
+	ck_assert_int_eq(link_put(f->p.end[0].link, &t, &put), LINK_PUT_NO);
+	fake_step(f, USEC);
+	t = fake_tick(f);
+	ck_assert_int_ne(link_put(f->p.end[0].link, &t, &put), LINK_PUT_NO);
+	ck_assert(frame_open(&f->lane[0].end[1].q[0].put.note, &h));
+	ck_assert_uint_eq(h.kind, LINK_KIND_STATE);
+	fake_pair_free(f);
+}
+END_TEST
+
+/* Both ends have two un-echoed STATEs: each sends a third one for the echo, at once. */
+START_TEST(test_link_echoes_do_not_wait_for_each_other)
+{
+	struct fake_pair *f = fake_pair_new(1, &fake_ops, 64);
+
+	fake_pair_up(f);
+	f->lane[0].manual = true;
+	fake_run(f, 120 * MSEC, MSEC);
+	for (int e = 0; e < 2; e++)
+		ck_assert_uint_eq(
+			f->p.end[e].link->lane[0].states_sent - f->p.end[e].link->lane[0].states_echoed, 2);
+	f->lane[0].manual = false;
+	fake_run(f, MSEC, 20 * USEC);
+	for (int e = 0; e < 2; e++)
+		ck_assert_uint_le(
+			f->p.end[e].link->lane[0].states_sent - f->p.end[e].link->lane[0].states_echoed, 1);
+	fake_pair_free(f);
+}
+END_TEST
+
+/* Closed means: the peer has our last word. */
+START_TEST(test_link_goodbye_is_not_closed_before_it_arrived)
+{
+	struct fake_pair *f = fake_pair_new(1, &fake_ops, 64);
+	struct tick t;
+
+	fake_pair_up(f);
+	t = fake_tick(f);
+	f->lane[0].manual = true;
+	link_bye(f->p.end[0].link, &t);
+	link_bye(f->p.end[1].link, &t);
+	for (int i = 0; i < 20; i++) {
+		fake_step(f, 50 * USEC);
+		fake_land(&f->lane[0].end[0]);
+	}
+	ck_assert(f->p.end[0].link->peer_bye);
+	ck_assert(!link_closed(f->p.end[0].link));
+	f->lane[0].manual = false;
+	fake_run(f, MSEC, 50 * USEC);
+	ck_assert(link_closed(f->p.end[0].link));
+	fake_pair_free(f);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("link_basic");
@@ -384,6 +508,10 @@ int main(void)
 	tcase_add_test(c, test_link_goodbye_waits_for_both_and_for_everything);
 	tcase_add_test(c, test_link_goodbye_survives_a_lost_last_word);
 	tcase_add_test(c, test_link_refuses_other_numbers_of_lanes);
+	tcase_add_test(c, test_link_staged_frames_wait_for_room);
+	tcase_add_test(c, test_link_first_message_of_an_epoch_is_state);
+	tcase_add_test(c, test_link_echoes_do_not_wait_for_each_other);
+	tcase_add_test(c, test_link_goodbye_is_not_closed_before_it_arrived);
 	suite_add_tcase(s, c);
 	r = srunner_create(s);
 	srunner_run_all(r, CK_ENV);

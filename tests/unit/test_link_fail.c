@@ -519,6 +519,8 @@ START_TEST(test_link_never_up_in_an_epoch_that_was_given_up)
 	fake_die(&f->lane[0], 3);
 	fake_run(f, 500 * MSEC, MSEC); /* A has tried several epochs and told them as fenced */
 	ck_assert_uint_ge(f->p.end[1].link->lane[0].floor, 4);
+	ck_assert_uint_gt(b->allowed,
+			  f->p.end[1].link->lane[0].floor); /* a half-open handshake was taken back */
 	b->up = true;
 	b->epoch = 2;
 	fake_event(b, (struct lane_event){ .ev = LANE_UP, .epoch = 2 }); /* a late handshake */
@@ -625,6 +627,91 @@ START_TEST(test_link_peer_that_left_is_named)
 }
 END_TEST
 
+/* A lone half-open lane on which nothing is posted is given up too. */
+START_TEST(test_link_lane_that_never_speaks_is_given_up)
+{
+	struct fake_pair *f = fake_pair_new(1, &fake_ops, 16);
+
+	fake_pair_up(f);
+	fake_die(&f->lane[0], 3);
+	fake_run(f, 5 * MSEC, 100 * USEC);
+	fake_revive(&f->lane[0]);
+	f->lane[0].half_open = true;
+	fake_run(f, 3 * SEC, MSEC);
+	ck_assert_uint_ge(f->lane[0].end[0].fences, 3);
+	f->lane[0].half_open = false;
+	fake_run(f, 3 * SEC, MSEC);
+	ck_assert_int_eq(link_state(f->p.end[1].link), LINK_UP);
+	fake_pair_free(f);
+}
+END_TEST
+
+/* After a fence STATE goes by every path: one of them may be a dead end. */
+START_TEST(test_link_tells_a_fence_on_every_path)
+{
+	struct fake_pair *f = fake_pair_new(3, &fake_ops, 16);
+	uint64_t puts[3];
+
+	fake_pair_up(f);
+	for (int i = 0; i < 3; i++)
+		puts[i] = f->lane[i].end[0].puts;
+	fake_die(&f->lane[0], 1);
+	fake_step(f, USEC);
+	fake_step(f, USEC);
+	fake_step(f, USEC);
+	for (int i = 1; i < 3; i++)
+		ck_assert_uint_gt(f->lane[i].end[0].puts, puts[i]);
+	fake_pair_free(f);
+}
+END_TEST
+
+/* The peer has fenced (and so hung up) every lane by itself and is slow to answer: it is not dead. */
+START_TEST(test_link_hang_up_is_no_dead_process_while_a_connection_is_tried)
+{
+	struct fake_pair *f = fake_pair_new(2, &fake_ops, 16);
+
+	fake_pair_up(f);
+	for (int i = 0; i < 2; i++) {
+		f->lane[i].no_answer = true;
+		fake_event(&f->lane[i].end[0],
+			   (struct lane_event){
+				   .ev = LANE_SUSPECT, .epoch = 1, .why = "end of file", .gone = true });
+	}
+	fake_run(f, 2 * SEC, MSEC);
+	ck_assert_int_eq(f->p.end[0].dead, 0);
+	fake_pair_free(f);
+}
+END_TEST
+
+/* Frames on lane 1 vanish in one direction only, so it is not silent here; later ones arrive on lane 0. */
+START_TEST(test_link_late_frame_costs_the_lane)
+{
+	struct fake_pair *f = fake_pair_new(2, &fake_ops, 64);
+	uint64_t t0;
+
+	fake_pair_up(f);
+	f->p.end[1].link->suspect = 1000 * SEC; /* the other end does not notice */
+	f->p.end[0].goal = 64; /* on both lanes */
+	f->lane[1].manual = true;
+	for (int i = 0; i < 400; i++) {
+		fake_step(f, 2 * MSEC);
+		while (fake_land(&f->lane[1].end[0]))
+			;
+		f->p.end[0].goal = 64 + (uint32_t)i;
+		if (stats_of(f, 0).fences)
+			break;
+	}
+	t0 = f->p.now;
+	ck_assert_uint_eq(stats_of(f, 0).fences, 1);
+	ck_assert_ptr_nonnull(strstr(f->p.end[0].link->lane[1].why, "late"));
+	ck_assert_uint_le(t0, 2 * SEC);
+	f->lane[1].manual = false;
+	fake_must_finish(f, 5 * SEC);
+	pair_check(&f->p);
+	fake_pair_free(f);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("link_fail");
@@ -657,6 +744,10 @@ int main(void)
 	tcase_add_test(c, test_link_start_limit_names_the_peer);
 	tcase_add_test(c, test_link_different_windows_are_an_error_at_both_ends);
 	tcase_add_test(c, test_link_peer_that_left_is_named);
+	tcase_add_test(c, test_link_lane_that_never_speaks_is_given_up);
+	tcase_add_test(c, test_link_tells_a_fence_on_every_path);
+	tcase_add_test(c, test_link_hang_up_is_no_dead_process_while_a_connection_is_tried);
+	tcase_add_test(c, test_link_late_frame_costs_the_lane);
 	suite_add_tcase(s, c);
 	r = srunner_create(s);
 	srunner_run_all(r, CK_ENV);

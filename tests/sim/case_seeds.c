@@ -10,19 +10,21 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "cases.h"
+#include "colls.h"
 #include "traffic.h"
 
 #define MIXED FAULT_KINDS
 
 struct totals {
-	uint64_t runs, operations, bytes, wrong, hung, lost_lanes, relayed, bad_seed[16];
+	uint64_t runs, operations, collectives, bytes, wrong, hung, lost_lanes, relayed, bad_seed[16];
 	struct sim_fault_count fault[FAULT_KINDS];
 	struct link_totals kind[FAULT_KINDS + 1], link;
 };
 
 struct run {
+	struct traffic t; /* first: what the traffic's own steps are given is also the run */
 	struct world w;
-	struct traffic t;
+	struct colls *colls;
 	struct world_cfg cfg;
 	unsigned kinds;
 	int faults, kind; /* kind: of all the faults, MIXED */
@@ -119,6 +121,30 @@ static void draw_traffic(uint64_t *x, struct run *r)
 	}
 }
 
+static void step(struct wnode *n, struct tick *t)
+{
+	struct run *r = n->user;
+
+	traffic_step(n, t);
+	if (r->colls)
+		colls_step(n, t, r->colls);
+}
+
+static uint64_t deadline(struct wnode *n)
+{
+	struct run *r = n->user;
+	uint64_t d = traffic_deadline(n);
+
+	return r->colls ? tick_min(d, colls_deadline(n, r->colls)) : d;
+}
+
+static bool done(struct world *w)
+{
+	struct run *r = w->cfg.user;
+
+	return traffic_done(w) && (!r->colls || colls_done(r->colls));
+}
+
 static void plan(struct run *r, uint64_t seed)
 {
 	static const unsigned kinds[] = { 1u << FAULT_KILL,        1u << FAULT_KILL | 1u << FAULT_REVIVE,
@@ -144,20 +170,27 @@ static void plan(struct run *r, uint64_t seed)
 		r->cfg.heartbeat_ms = 5;
 		r->cfg.suspect_ms = 25;
 	}
-	r->cfg.step = traffic_step;
-	r->cfg.deadline = traffic_deadline;
+	r->cfg.step = step;
+	r->cfg.deadline = deadline;
 	r->cfg.user = &r->t;
 	r->kinds = kinds[which];
 	r->kind = kind[which];
 	r->faults = 1 + (int)draw(&x, 4);
 	r->span = 50 * USEC << draw(&x, 6);
 	traffic_init(&r->t);
-	draw_traffic(&x, r);
+	r->colls = NULL;
+	if (draw(&x, 3) == 0) {
+		r->colls = colls_new(seed, &r->cfg, 1 + (int)draw(&x, 6));
+		colls_hook(r->colls, &r->cfg);
+	}
+	if (!r->colls || draw(&x, 2))
+		draw_traffic(&x, r);
 }
 
 static void execute(struct run *r)
 {
-	if (!world_create(&r->w, &r->cfg) || !world_connect(&r->w))
+	if (!world_create(&r->w, &r->cfg) || (r->colls && !colls_open(r->colls, &r->w)) ||
+	    !world_connect(&r->w) || (r->colls && !colls_start(r->colls)))
 		return;
 	r->w.phase = "traffic";
 	for (int i = 0; i < r->t.nconvs; i++) { /* times were drawn from the beginning of the traffic */
@@ -173,16 +206,20 @@ static void execute(struct run *r)
 	}
 	traffic_ready(&r->t, &r->w, 50);
 	sim_plan_faults(r->w.sim, r->kinds, r->faults, sim_now(r->w.sim), sim_now(r->w.sim) + r->span);
-	if (!world_run(&r->w, traffic_done, 25 * SEC)) {
-		char where[700];
+	if (!world_run(&r->w, done, 25 * SEC)) {
+		char where[500], colls[300] = "";
 
 		traffic_where(&r->t, where, sizeof(where));
-		world_fail(&r->w, "hung:%s", where);
+		if (r->colls)
+			colls_where(r->colls, colls, sizeof(colls));
+		world_fail(&r->w, "hung:%s%s", where, colls);
 	}
 	world_settle(&r->w, 40 * MSEC);
 	traffic_check_poison(&r->t);
 	r->w.phase = "close";
 	traffic_close(&r->t);
+	if (r->colls && r->w.failure[0] == 0)
+		colls_close(r->colls);
 	if (r->w.failure[0] == 0) {
 		world_settle(&r->w, 5 * MSEC);
 		world_bye(&r->w);
@@ -202,6 +239,10 @@ static bool one(uint64_t seed, struct totals *sum, int verbose)
 	hung = strstr(r.w.failure, "hung") != NULL || strstr(r.w.failure, "not closed") != NULL;
 	sum->runs++;
 	sum->operations += r.t.messages;
+	if (r.colls) {
+		sum->collectives += colls_finished(r.colls);
+		sum->operations += colls_finished(r.colls);
+	}
 	sum->bytes += r.t.bytes;
 	sum->wrong += !ok && !hung;
 	sum->hung += hung;
@@ -229,8 +270,12 @@ static bool one(uint64_t seed, struct totals *sum, int verbose)
 		       (double)sim_now(r.w.sim) / 1e6, (unsigned long long)sim_events(r.w.sim),
 		       (unsigned long long)sim_trace(r.w.sim));
 	fflush(stdout);
+	if (r.colls)
+		colls_close(r.colls);
 	world_destroy(&r.w);
 	traffic_free(&r.t);
+	if (r.colls)
+		colls_free(r.colls);
 	return ok;
 }
 
@@ -297,11 +342,12 @@ bool case_seeds(const struct options *o)
 			ok = false;
 		}
 	}
-	printf("operations run %llu\nlanes lost in mid-operation %llu\nframes replayed %llu\nwrong "
+	printf("operations run %llu (%llu collectives, the rest messages)\nlanes lost in mid-operation "
+	       "%llu\nframes replayed %llu\nwrong "
 	       "%llu\nhung "
 	       "%llu\nseconds %.1f\n",
-	       (unsigned long long)sum.operations, (unsigned long long)sum.lost_lanes,
-	       (unsigned long long)sum.link.replayed, (unsigned long long)sum.wrong,
-	       (unsigned long long)sum.hung, seconds() - start);
+	       (unsigned long long)sum.operations, (unsigned long long)sum.collectives,
+	       (unsigned long long)sum.lost_lanes, (unsigned long long)sum.link.replayed,
+	       (unsigned long long)sum.wrong, (unsigned long long)sum.hung, seconds() - start);
 	return ok && sum.wrong == 0 && sum.hung == 0 && sum.runs == o->seeds;
 }

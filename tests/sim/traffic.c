@@ -5,6 +5,7 @@
 #include <string.h>
 
 #define PERIOD 131101u /* a prime above MSG_BYTES_MAX: a message never repeats inside */
+#define CONV_ID (1u << 30) /* above those of the engine's teams */
 #define POISON_RX 0xdd
 #define POISON_TX 0xaa
 
@@ -55,7 +56,7 @@ struct conv *traffic_conv(struct traffic *t, int from, int to, enum link_side vi
 
 	if (t->nconvs == CONVS_MAX)
 		abort();
-	c->id = 100 + (uint32_t)t->nconvs++;
+	c->id = CONV_ID + (uint32_t)t->nconvs++;
 	c->pos[0] = from;
 	c->pos[1] = to;
 	c->via = via;
@@ -127,11 +128,12 @@ static void step_send(struct traffic *t, struct conv *c, int d, struct tick *tic
 		if (!s->x.finished)
 			break;
 		if (s->x.err != SIRCL_SUCCESS)
-			world_fail(t->world, "conversation %u way %d: send %d ended with %d: %s", c->id, d,
-				   y->sent, s->x.err, chan_error(c->chan[d])->msg);
+			world_fail(t->world, "conversation %u way %d: send %d ended with %d: %s",
+				   c->id - CONV_ID, d, y->sent, s->x.err, chan_error(c->chan[d])->msg);
 		if (s->x.done != y->len[y->sent])
 			world_fail(t->world, "conversation %u way %d: send %d finished with %llu of %u bytes",
-				   c->id, d, y->sent, (unsigned long long)s->x.done, y->len[y->sent]);
+				   c->id - CONV_ID, d, y->sent, (unsigned long long)s->x.done,
+				   y->len[y->sent]);
 		memset(s->buf, POISON_TX, y->len[y->sent]);
 		y->sent++;
 		if (y->recv_from != NEVER)
@@ -159,7 +161,7 @@ static void wrong(struct traffic *t, const struct conv *c, int d, int k, const u
 	world_fail(t->world,
 		   "conversation %u (%d to %d) message %d of %u bytes: byte %zu is 0x%02x, not 0x%02x: wrong "
 		   "data",
-		   c->id, c->pos[d], c->pos[!d], k, c->way[d].len[k], from + i, got[i], want[i]);
+		   c->id - CONV_ID, c->pos[d], c->pos[!d], k, c->way[d].len[k], from + i, got[i], want[i]);
 }
 
 static bool is_poison(const uint8_t *p, size_t n)
@@ -201,20 +203,21 @@ static void step_recv(struct traffic *t, struct conv *c, int d, struct tick *tic
 		if (!s->x.finished)
 			break;
 		if (s->x.err != SIRCL_SUCCESS) {
-			world_fail(t->world, "conversation %u way %d: receive %d ended with %d: %s", c->id, d,
-				   k, s->x.err, chan_error(ch)->msg);
+			world_fail(t->world, "conversation %u way %d: receive %d ended with %d: %s",
+				   c->id - CONV_ID, d, k, s->x.err, chan_error(ch)->msg);
 			return;
 		}
 		if (s->x.len != y->len[k] || !s->x.tagged || s->x.tag != tag_of(c, d, k)) {
 			world_fail(t->world,
 				   "conversation %u way %d: receive %d has length %llu tag %llx, not %u %llx",
-				   c->id, d, k, (unsigned long long)s->x.len, (unsigned long long)s->x.tag,
-				   y->len[k], (unsigned long long)tag_of(c, d, k));
+				   c->id - CONV_ID, d, k, (unsigned long long)s->x.len,
+				   (unsigned long long)s->x.tag, y->len[k],
+				   (unsigned long long)tag_of(c, d, k));
 			return;
 		}
 		if (s->view && s->seen != y->len[k]) {
 			world_fail(t->world, "conversation %u way %d: view %d finished with %zu of %u bytes",
-				   c->id, d, k, s->seen, y->len[k]);
+				   c->id - CONV_ID, d, k, s->seen, y->len[k]);
 			return;
 		}
 		if (!s->view && memcmp(s->buf, content(c, d, k), y->len[k]) != 0) {
@@ -222,8 +225,8 @@ static void step_recv(struct traffic *t, struct conv *c, int d, struct tick *tic
 			return;
 		}
 		if (!is_poison(s->buf + (s->view ? 0 : y->len[k]), s->room - (s->view ? 0 : y->len[k]))) {
-			world_fail(t->world, "conversation %u way %d: message %d wrote beyond its end", c->id,
-				   d, k);
+			world_fail(t->world, "conversation %u way %d: message %d wrote beyond its end",
+				   c->id - CONV_ID, d, k);
 			return;
 		}
 		memset(s->buf, POISON_RX, y->len[k]);
@@ -242,7 +245,7 @@ static void step_recv(struct traffic *t, struct conv *c, int d, struct tick *tic
 			world_fail(t->world,
 				   "conversation %u way %d: something landed in delivered memory before "
 				   "receive %d",
-				   c->id, d, k);
+				   c->id - CONV_ID, d, k);
 			return;
 		}
 		memset(&s->x, 0, sizeof(s->x));
@@ -326,7 +329,7 @@ void traffic_check_poison(struct traffic *t)
 					world_fail(t->world,
 						   "conversation %u way %d: something landed in delivered "
 						   "memory",
-						   t->conv[i].id, d);
+						   t->conv[i].id - CONV_ID, d);
 			}
 }
 
@@ -373,9 +376,9 @@ void traffic_where(const struct traffic *t, char *buf, size_t n)
 
 			if (!y->n || y->recv_from == NEVER || y->received == y->n || at + 96 > n)
 				continue;
-			at += (size_t)snprintf(buf + at, n - at,
-					       " %u: %d to %d via %s, %d of %d received, %d sent;", c->id,
-					       c->pos[d], c->pos[!d], c->via == LINK_NEXT ? "next" : "prev",
-					       y->received, y->n, y->sent);
+			at += (size_t)snprintf(
+				buf + at, n - at, " %u: %d to %d via %s, %d of %d received, %d sent;",
+				c->id - CONV_ID, c->pos[d], c->pos[!d], c->via == LINK_NEXT ? "next" : "prev",
+				y->received, y->n, y->sent);
 		}
 }

@@ -132,6 +132,11 @@ static bool open_node(struct world *w, int pos)
 		n->ctx.params.num[PARAM_SUSPECT] = c->suspect_ms;
 	if (c->timeout_ms)
 		n->ctx.params.num[PARAM_TIMEOUT] = c->timeout_ms;
+	n->ctx.params.num[PARAM_ALGO] = c->algo;
+	if (c->window)
+		n->ctx.params.num[PARAM_WINDOW] = c->window;
+	if (c->slice)
+		n->ctx.params.num[PARAM_SLICE] = c->slice;
 	n->ctx.log.level = getenv("SIM_LOG") ? LOG_TRACE : LOG_NONE;
 	n->ctx.log.subsys = LOG_ALL;
 	n->ctx.log.fd = 2;

@@ -13,6 +13,7 @@
 
 #define WORLD_MAX 8
 
+struct engine;
 struct world;
 struct wnode {
 	struct world *world;
@@ -20,6 +21,7 @@ struct wnode {
 	struct sircl_ctx ctx;
 	struct chan_net *net;
 	struct link *link[LINK_SIDES];
+	struct engine *engine; /* NULL: none */
 	uint8_t *mem; /* registered on both links, if the configuration says so */
 	void *user; /* of the steps */
 };
@@ -31,6 +33,8 @@ struct world_cfg {
 	bool ring;
 	uint32_t link_window; /* frames, 0: default */
 	size_t arena_bytes, relay_limit, mem_bytes;
+	int algo; /* parameters of the engine; 0: defaults */
+	uint32_t window, slice;
 	int heartbeat_ms, suspect_ms, timeout_ms; /* 0: defaults */
 	/* Called with progress made and its time; must not block. deadline may be NULL. */
 	void (*step)(struct wnode *, struct tick *);

@@ -448,6 +448,7 @@ START_TEST(test_lane_suspects_when_the_peer_wants_a_newer_epoch)
 	ck_assert_int_eq(p.ops->connect(p.e[0].l, &t, &p.e[1].addr, 2), SIRCL_SUCCESS);
 	at = h_wait(&p, 1, 0, LANE_SUSPECT, 2500);
 	ck_assert_uint_eq(p.e[1].seen[at].ev.epoch, 1);
+	h_settle(&p, 10); /* the new connection is made, and waits */
 	p.ops->fence(p.e[1].l, 1);
 	h_wait(&p, 1, at, LANE_FENCED, 2500);
 	h_settle(&p, 30);
@@ -491,6 +492,36 @@ START_TEST(test_lane_arm_wakes_for_each_note)
 		h_pump(&p);
 	}
 	ck_assert_int_gt(h_count(&p.e[1], LANE_NOTE), 40);
+	h_close(&p);
+}
+END_TEST
+
+/* What came after the last poll and before arm() woke nobody: arm() must see it itself. */
+START_TEST(test_lane_arm_sees_what_came_before_it)
+{
+	struct pair p;
+	uint64_t note[6] = { 0 };
+
+	h_open(&p, providers[_i]);
+	if (h_is_sim(&p)) {
+		h_close(&p);
+		return;
+	}
+	h_up(&p, 1);
+	for (int i = 0; i < 20; i++) {
+		struct pollfd fds[16];
+		int n, before;
+
+		h_settle(&p, 2);
+		before = h_count(&p.e[1], LANE_NOTE);
+		ck_assert_int_eq(h_put(&p.e[0], 0, 32, p.ops->peer_export(p.e[0].l), 0, note), 1);
+		n = p.ops->arm(p.e[1].l, fds, 16);
+		if (n >= 0)
+			ck_assert_int_gt(poll(fds, (nfds_t)n, 2000), 0);
+		for (int k = 0; k < 1000 && h_count(&p.e[1], LANE_NOTE) == before; k++)
+			h_pump(&p);
+		ck_assert_int_eq(h_count(&p.e[1], LANE_NOTE), before + 1);
+	}
 	h_close(&p);
 }
 END_TEST
@@ -549,6 +580,7 @@ int main(void)
 	EACH(test_lane_refuses_a_wrong_key);
 	EACH(test_lane_suspects_when_the_peer_wants_a_newer_epoch);
 	EACH(test_lane_arm_wakes_for_each_note);
+	EACH(test_lane_arm_sees_what_came_before_it);
 	EACH(test_lane_never_writes_outside_the_region);
 	suite_add_tcase(s, c);
 	r = srunner_create(s);

@@ -176,6 +176,55 @@ START_TEST(test_shm_fence_of_a_living_peer_waits_for_its_word)
 }
 END_TEST
 
+/* The lane's look at its sockets is a poll(2): here something can happen just before it. */
+static void (*before_poll)(struct pair *);
+static struct pair *before_poll_arg;
+
+int poll(struct pollfd *fds, nfds_t n, int ms)
+{
+	struct timespec t = { ms / 1000, (long)(ms % 1000) * 1000000 };
+	void (*hook)(struct pair *) = before_poll;
+
+	before_poll = NULL;
+	if (hook != NULL)
+		hook(before_poll_arg);
+	return ppoll(fds, n, ms < 0 ? NULL : &t, NULL);
+}
+
+static void put_and_answer(struct pair *p)
+{
+	uint64_t note[6] = { 42 };
+	struct tick t = h_tick(&p->e[0]);
+
+	ck_assert_int_eq(h_put(&p->e[0], 0, 8, p->ops->peer_export(p->e[0].l), 0, note), 1);
+	inner(p, 0)->next_check = 0;
+	h_poll(&p->e[0], &t);
+	ck_assert_int_eq(h_count(&p->e[0], LANE_SUSPECT), 1); /* it has heard, and answered */
+}
+
+START_TEST(test_shm_note_put_while_the_fence_looks_is_delivered_before_it)
+{
+	struct pair p;
+	struct tick t;
+	int note, fenced;
+
+	h_open(&p, &lane_shm_ops);
+	h_up(&p, 1);
+	h_settle(&p, 3);
+	p.ops->fence(p.e[1].l, 1);
+	before_poll_arg = &p;
+	before_poll = put_and_answer;
+	t = h_tick(&p.e[1]);
+	h_poll(&p.e[1], &t); /* finds no note, then looks, and hears that the peer has stopped */
+	ck_assert(before_poll == NULL);
+	fenced = h_wait(&p, 1, 0, LANE_FENCED, 1000);
+	note = h_find(&p.e[1], 0, LANE_NOTE);
+	ck_assert_int_ge(note, 0);
+	ck_assert_int_lt(note, fenced);
+	h_close(&p);
+}
+END_TEST
+
 START_TEST(test_shm_strangers_do_not_keep_the_peer_out)
 {
 	struct pair p;
@@ -526,6 +575,7 @@ int main(void)
 	tcase_add_test(c, test_shm_bounce_ring_carries_all_when_the_kernel_refuses);
 	tcase_add_test(c, test_shm_receiver_refuses_a_record_outside_its_memory);
 	tcase_add_test(c, test_shm_fence_of_a_living_peer_waits_for_its_word);
+	tcase_add_test(c, test_shm_note_put_while_the_fence_looks_is_delivered_before_it);
 	tcase_add_test(c, test_shm_strangers_do_not_keep_the_peer_out);
 	tcase_add_test(c, test_shm_two_threads_see_bytes_before_notes);
 	tcase_add_test(c, test_shm_sleeper_is_woken_for_every_note);

@@ -267,6 +267,7 @@ START_TEST(test_chan_long_transfer_does_not_starve_others)
 	struct chan *a2, *b2;
 	struct flow big;
 	static uint8_t src[4096], dst[4096];
+	struct xfer s[10], r[10]; /* some are under way until the end */
 	w_create(&w, 2, true, 9);
 	w.no_percent = 0;
 	w.max_put = 4096;
@@ -275,14 +276,13 @@ START_TEST(test_chan_long_transfer_does_not_starve_others)
 	w_open(&w, 0, 1, LINK_NEXT, 2, 65536, &a2, &b2);
 	flow_init(&w, &big, a, b, 8, 1u << 20, FLOW_LAND);
 	for (int m = 0; m < 10; m++) {
-		struct xfer s, r;
 		for (int k = 0; k < 50; k++) {
 			(void)flow_step(&w, &big);
 			w_step(&w);
 		}
 		uint32_t fno = a->tx.fno;
 		struct tick t = w_tick(&w);
-		ck_assert(chan_recv(b2, &t, dst, 4096, &r) && chan_send(a2, &t, src, 4096, 0, &s));
+		ck_assert(chan_recv(b2, &t, dst, 4096, &r[m]) && chan_send(a2, &t, src, 4096, 0, &s[m]));
 		while (a2->s_cur != a2->s_tail) {
 			(void)flow_step(&w, &big);
 			w_step(&w);

@@ -269,9 +269,9 @@ static void point_operand(struct operand *o, uint8_t *const base[])
 
 static void point(struct op *op)
 {
-	uint8_t *base[] = { [PLAN_IN] = (uint8_t *)(uintptr_t)op->args.in,
-			    [PLAN_OUT] = op->args.out,
-			    [PLAN_SCRATCH] = op->scratch };
+	uint8_t *base[] = {
+		[PLAN_IN] = (uint8_t *)op->args.in, [PLAN_OUT] = op->args.out, [PLAN_SCRATCH] = op->scratch
+	};
 
 	for (int k = 0; op->plan && k < op->plan->nsteps; k++) {
 		const struct plan_step *s = &op->plan->step[k];

@@ -248,15 +248,19 @@ static inline void pair_check(struct pair *p)
 	}
 }
 
+static inline void pair_close_end(struct pair_end *e)
+{
+	link_close(e->link);
+	free(e->src);
+	free(e->seen);
+	log_close(&e->ctx.log);
+	params_free(&e->ctx.params);
+}
+
 static inline void pair_close(struct pair *p)
 {
-	for (int i = 0; i < 2; i++) {
-		link_close(p->end[i].link);
-		free(p->end[i].src);
-		free(p->end[i].seen);
-		log_close(&p->end[i].ctx.log);
-		params_free(&p->end[i].ctx.params);
-	}
+	for (int i = 0; i < 2; i++)
+		pair_close_end(&p->end[i]);
 	free(p->fail);
 }
 #endif

@@ -409,6 +409,7 @@ START_TEST(test_link_staged_frames_wait_for_room)
 				must(far[i] == (f->p.end[1].got ? f->p.end[1].got : 0),
 				     "a staged frame was overwritten");
 		}
+		free(f->p.fail);
 		f->p.fail = NULL; /* the bytes are checked here, not in the arena */
 	}
 	ck_assert_uint_ge(sent, 5);

@@ -251,7 +251,10 @@ static void killed(const struct lane_ops *ops, int victim)
 	ck_assert_ptr_nonnull(strstr(link_error(p.end[me].link)->msg,
 				     victim ? "of rank 1 has ended" : "of rank 0 has ended"));
 	waitpid(child, NULL, 0);
-	link_close(p.end[me].link);
+	pair_close_end(&p.end[me]);
+	free(p.fail);
+	for (int i = 0; i < 4; i++)
+		close(ab[i / 2][i % 2]);
 }
 
 START_TEST(test_link_real_killed_process_is_known_in_a_second)

@@ -177,8 +177,8 @@ START_TEST(test_shm_fence_of_a_living_peer_waits_for_its_word)
 END_TEST
 
 /* The lane's look at its sockets is a poll(2): here something can happen just before it. */
-static void (*before_poll)(struct pair *);
-static struct pair *before_poll_arg;
+static _Thread_local void (*before_poll)(struct pair *);
+static _Thread_local struct pair *before_poll_arg;
 
 int poll(struct pollfd *fds, nfds_t n, int ms)
 {
@@ -431,6 +431,43 @@ START_TEST(test_shm_no_wake_is_lost_in_bursts)
 }
 END_TEST
 
+/* Nobody sleeps, so the only thing that orders the sender's second lap behind the receiver's first is
+ * `consumed`. */
+static void *stream(void *arg)
+{
+	struct side *s = arg;
+	uint64_t note[6] = { 0 };
+
+	for (uint64_t i = 0; note[1] == 0; i++) {
+		note[0] = i;
+		note[1] = i >= 4 * 512 && (i + 1 == s->rounds || late(s));
+		while (h_put(s->e, 0, 0, NULL, 0, note) == 0)
+			sched_yield();
+	}
+	return NULL;
+}
+
+START_TEST(test_shm_two_threads_reuse_the_queue_lap_after_lap)
+{
+	struct pair p;
+	struct side tx, rx;
+
+	h_open(&p, &lane_shm_ops);
+	h_up(&p, 1);
+	ck_assert_uint_le(inner(&p, 0)->path.tx_entries, 512);
+	tx = (struct side){ .e = &p.e[0], .rounds = 200000 / SLOWER, .until = h_clock(NULL) + SEC };
+	rx = (struct side){ .e = &p.e[1] };
+	p.e[1].hook = count_hook;
+	p.e[1].hook_arg = &rx;
+	ck_assert_int_eq(pthread_create(&tx.thread, NULL, stream, &tx), 0);
+	side_wait(&rx, tx.rounds);
+	pthread_join(tx.thread, NULL);
+	ck_assert(rx.last);
+	ck_assert_uint_ge(rx.got, 4 * 512);
+	h_close(&p);
+}
+END_TEST
+
 /* An end that closes while the other thread puts: nobody touches memory that is gone. */
 static void *put_until_closed(void *arg)
 {
@@ -580,6 +617,7 @@ int main(void)
 	tcase_add_test(c, test_shm_two_threads_see_bytes_before_notes);
 	tcase_add_test(c, test_shm_sleeper_is_woken_for_every_note);
 	tcase_add_test(c, test_shm_no_wake_is_lost_in_bursts);
+	tcase_add_test(c, test_shm_two_threads_reuse_the_queue_lap_after_lap);
 	tcase_add_test(c, test_shm_close_while_the_peer_puts_is_clean);
 	tcase_add_test(c, test_shm_fence_delivers_every_note_that_was_put_before_it);
 	tcase_add_test(c, test_shm_open_wants_a_key_and_a_memfd);

@@ -89,12 +89,12 @@ void region_pump(struct link *l, struct tick *t)
 {
 	if (!l->connecting)
 		return; /* owed until there is somebody to tell */
-	for (uint16_t id = FIRST_USER_REGION; id < l->nregions; id++) {
+	for (int id = FIRST_USER_REGION; id < l->nregions; id++) {
 		struct link_mem *m = &l->region[id];
 
 		while (m->owe_region) {
 			int i = __builtin_ctz(m->owe_region);
-			struct link_frame f = { .label = id,
+			struct link_frame f = { .label = (uint16_t)id,
 						.kind = LINK_KIND_REGION,
 						.flags = (uint8_t)i,
 						.msg = m->gen,
@@ -107,7 +107,9 @@ void region_pump(struct link *l, struct tick *t)
 			m->owe_region &= (uint8_t)(m->owe_region - 1);
 		}
 		if (m->owe_withdraw) {
-			struct link_frame f = { .label = id, .kind = LINK_KIND_WITHDRAW, .msg = m->gen };
+			struct link_frame f = { .label = (uint16_t)id,
+						.kind = LINK_KIND_WITHDRAW,
+						.msg = m->gen };
 
 			if (!put_control(l, t, &f))
 				goto later;

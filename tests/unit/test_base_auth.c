@@ -258,6 +258,35 @@ START_TEST(test_auth_garbage_is_refused)
 }
 END_TEST
 
+START_TEST(test_auth_first_message_beyond_its_limits_is_refused)
+{
+	struct key_ring r = ring(KEY_FILE, "secret");
+	struct msg m;
+
+	for (int keys = 1; keys <= KEYRING_MAX + 1; keys++)
+		for (size_t hello = AUTH_HELLO_MAX - 1; hello <= AUTH_HELLO_MAX + 1; hello++) {
+			struct pair p = start(&r, &r);
+			const size_t fixed = 4 + 32 + 1, n = fixed + 8 * (size_t)keys + hello;
+			const bool good = keys <= KEYRING_MAX && hello <= AUTH_HELLO_MAX;
+
+			memset(&m, 0, sizeof(m));
+			m.n = n;
+			m.b[0] = (uint8_t)n;
+			m.b[1] = (uint8_t)(n >> 8);
+			m.b[2] = m.b[3] = 1;
+			m.b[fixed - 1] = (uint8_t)keys;
+			memcpy(m.b + fixed + 8 * (keys - 1), r.key[0].fingerprint, 8);
+			if (good) {
+				step(&p.b, &m);
+				ck_assert_uint_eq(p.b.npeer_hello, hello);
+			} else {
+				ck_assert_int_eq(auth_step(&p.b, m.b, m.n, m.b, &m.n), SIRCL_REMOTE_ERROR);
+				ck_assert_ptr_nonnull(strstr(error_last()->msg, "malformed"));
+			}
+		}
+}
+END_TEST
+
 START_TEST(test_auth_wrong_key_is_refused)
 {
 	struct key_ring r = ring(KEY_FILE, "secret"), w = ring(KEY_FILE, "secrets");
@@ -450,6 +479,9 @@ START_TEST(test_key_ring_mac_holds_for_the_message_and_any_key_of_the_ring)
 	ck_assert_int_eq(key_ring_mac(&none, msg, sizeof(msg), mac), SIRCL_BAD_CONFIG);
 	ck_assert_int_eq(key_ring_add(&r, KEY_UNIQUE_ID, "id", 2), SIRCL_SUCCESS);
 	ck_assert(key_ring_verify(&r, msg, sizeof(msg), mac));
+	ck_assert_int_eq(key_ring_mac(&r, msg, sizeof(msg), mac), SIRCL_SUCCESS); /* the stronger, first */
+	ck_assert(key_ring_verify(&r, msg, sizeof(msg), mac));
+	ck_assert(!key_ring_verify(&s, msg, sizeof(msg), mac));
 	ck_assert(!key_ring_verify(&r, msg, sizeof(msg) - 1, mac));
 	for (size_t bit = 0; bit < 8 * sizeof(msg); bit++) {
 		msg[bit / 8] ^= (uint8_t)(1 << bit % 8);
@@ -536,6 +568,7 @@ int main(void)
 	tcase_add_test(c, test_auth_every_truncation_and_extension_is_refused);
 	tcase_add_test(c, test_auth_every_single_bit_flip_is_refused);
 	tcase_add_test(c, test_auth_garbage_is_refused);
+	tcase_add_test(c, test_auth_first_message_beyond_its_limits_is_refused);
 	tcase_add_test(c, test_auth_wrong_key_is_refused);
 	tcase_add_test(c, test_auth_impostor_that_skips_the_check_of_message_2_is_refused);
 	tcase_add_test(c, test_auth_no_common_key_is_refused_with_a_cure);

@@ -45,17 +45,19 @@ static void *opener(void *arg)
 
 START_TEST(test_dl_open_gives_all_threads_one_complete_table)
 {
-	enum { N = 8 };
+	enum { N = 4 };
 	pthread_t t[N];
 	pthread_barrier_t b;
-	void *const *table, *got;
+	void *const *table = NULL;
+	void *got;
 
 	pthread_barrier_init(&b, NULL, N);
 	for (int i = 0; i < N; i++)
 		ck_assert_int_eq(pthread_create(&t[i], NULL, opener, &b), 0);
-	ck_assert_int_eq(dl_open(DL_SODIUM, &table), SIRCL_SUCCESS);
 	for (int i = 0; i < N; i++) {
 		pthread_join(t[i], &got);
+		if (i == 0)
+			table = got;
 		ck_assert_ptr_eq(got, (void *)(uintptr_t)table);
 	}
 	pthread_barrier_destroy(&b);
@@ -73,7 +75,8 @@ int main(void)
 
 	tcase_add_test(c, test_dl_absent_library_gives_one_sentence_with_the_package);
 	tcase_add_test(c, test_dl_library_without_a_symbol_is_refused_by_name);
-	tcase_add_test(c, test_dl_open_gives_all_threads_one_complete_table);
+	/* each in a fresh process, so that each time somebody is the first */
+	tcase_add_loop_test(c, test_dl_open_gives_all_threads_one_complete_table, 0, 50);
 	suite_add_tcase(s, c);
 	r = srunner_create(s);
 	srunner_run_all(r, CK_NORMAL);

@@ -180,6 +180,7 @@ START_TEST(test_param_bad_values_are_refused_and_say_what_is_allowed)
 		{ "SIRCL_WINDOW=1MB", "K, M, G" },
 		{ "SIRCL_WINDOW=M", "K, M, G" },
 		{ "SIRCL_WINDOW=9007199254740993G", "from 64K to 256M" },
+		{ "SIRCL_WINDOW=18014398509482084K", "from 64K to 256M" }, /* 100K, if it wrapped */
 		{ "SIRCL_DETERMINISTIC=2", "0 1" },
 	};
 

@@ -173,7 +173,10 @@ static void transfer_failed(struct pass *p, struct team_chan *tc, sircl_result_t
 	else
 		error_set(code, "%s: a transfer with rank %d ended with result %d in %s, by %s",
 			  p->team->name, team_rank(p->team, tc->peer), (int)code, text, p->op->plan->name);
-	exec_fail(p->op, p->tick, tc->peer);
+	if (code == SIRCL_REMOTE_ERROR || code == SIRCL_ABORTED)
+		team_hearsay(p->team, p->tick, tc);
+	else
+		exec_fail(p->op, p->tick, tc->peer);
 }
 
 static void wrong_length(struct pass *p, struct team_chan *tc, const struct slot *s)

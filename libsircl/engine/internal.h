@@ -21,6 +21,7 @@
 #define SCRATCH_LIMIT ((size_t)16 << 20)
 #define FLIGHT_OPS 64
 #define LATE_REPORT (30 * SEC)
+#define HEARSAY_GRACE (150 * MSEC) /* for the news why a peer has closed its end */
 #define CLOSE_GRACE (2 * SEC) /* for the peer to give back memory that it may still write to */
 
 enum exec_dir { DIR_SEND, DIR_RECV, DIRS };
@@ -98,6 +99,8 @@ struct team {
 	enum team_phase phase;
 	bool killed;
 	uint64_t close_at;
+	uint64_t hearsay_at; /* 0: none; else when `hearsay` ends the team unless somebody knows better */
+	struct sircl_error hearsay;
 	_Atomic int failed; /* 0, 1: being written, 2: err is valid */
 	struct sircl_error err;
 	struct flight flight[FLIGHT_OPS];
@@ -190,6 +193,13 @@ void wait_left(struct engine *); /* a caller stops driving: the background threa
 sircl_result_t plan_info_get(struct engine *, const struct plan *, const struct plan_info **);
 void plan_info_free(struct engine *);
 /* team.c */
+/*
+ * A channel has ended because of the peer; this thread's last error says how it looks from here. If the link
+ * is dead, that is the cause, and the channel layer has told everybody. Else the peer has failed or left for
+ * a reason of its own, and the news of it is under way (it may take another path): wait for it a little, it
+ * says more.
+ */
+void team_hearsay(struct team *, struct tick *, const struct team_chan *);
 bool team_progress(struct team *, struct tick *);
 uint64_t team_deadline(const struct team *);
 int team_rank(const struct team *, int pos);

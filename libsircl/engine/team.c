@@ -227,10 +227,37 @@ static bool has_failed(const struct team *t)
 	return atomic_load_explicit(&t->failed, memory_order_acquire) == 2; /* partner: team_fail */
 }
 
+void team_hearsay(struct team *t, struct tick *tick, const struct team_chan *tc)
+{
+	struct link *l = chan_net_link(t->engine->cfg.net, tc == &t->ch[PLAN_NEXT] ? LINK_NEXT : LINK_PREV);
+
+	if (l && link_state(l) == LINK_DEAD) {
+		team_fail(t, error_last());
+	} else if (!t->hearsay_at) {
+		t->hearsay = *error_last();
+		t->hearsay_at = tick->now + HEARSAY_GRACE;
+	}
+}
+
+/* True while the team waits for the news; at the end of the grace it ends with what it knows, and says so. */
+static bool waits_for_news(struct team *t, struct tick *tick)
+{
+	if (!t->hearsay_at)
+		return false;
+	if (tick->now < t->hearsay_at)
+		return true;
+	team_fail(t, &t->hearsay);
+	chan_net_notify(t->engine->cfg.net, tick, NOTICE_ABORT, (uint16_t)t->cfg.pos, t->hearsay.code,
+			t->cfg.id);
+	return false;
+}
+
 bool team_progress(struct team *t, struct tick *tick)
 {
 	bool moved = false;
 
+	if (!has_failed(t) && waits_for_news(t, tick))
+		return false;
 	if (has_failed(t))
 		return team_end(t, tick);
 	if (!t->head)
@@ -251,5 +278,7 @@ uint64_t team_deadline(const struct team *t)
 {
 	if (t->phase == TEAM_CLOSING)
 		return t->killed ? NEVER : t->close_at;
+	if (t->hearsay_at && t->phase == TEAM_OPEN)
+		return t->hearsay_at;
 	return t->head ? t->head->check_at : NEVER;
 }

@@ -130,7 +130,8 @@ typedef struct sircl_info {
 	uint64_t operations; /* collectives and point-to-point operations finished */
 	uint64_t bytes_sent[2],
 		bytes_received[2]; /* payload over NEXT [0] and PREV [1], relayed traffic included */
-	uint64_t lane_bytes_sent[2][8]; /* payload put on each lane of NEXT and PREV, frames sent again included */
+	uint64_t lane_bytes_sent[2][8]; /* payload put on each lane of NEXT and PREV, frames sent again
+					   included */
 	uint64_t frames_replayed; /* frames sent again after a lane was lost */
 } sircl_info_t;
 
@@ -173,12 +174,17 @@ sircl_result_t sircl_comm_async_error(sircl_comm_t comm, sircl_result_t *error);
  * from any thread. */
 sircl_result_t sircl_comm_abort(sircl_comm_t comm);
 
-/* Waits until everything this rank has issued is finished here and its neighbours have it. Then only destroy
- * is legal. */
+/*
+ * Waits until everything this rank has issued is finished, and until all ranks have called
+ * sircl_comm_finalize (or destroy): a rank passes on what others send, so none may leave before. Collective;
+ * a rank that calls another collective meanwhile gets SIRCL_MISMATCH. Then only destroy is legal.
+ */
 sircl_result_t sircl_comm_finalize(sircl_comm_t comm);
 
-/* Frees a communicator; finalizes it first if that was not done. Always frees; a result other than success
- * tells what went wrong. */
+/*
+ * Frees a communicator; finalizes it first (see there: all ranks) if that was not done and it has not ended
+ * with an error. Always frees; a result other than success tells what went wrong.
+ */
 sircl_result_t sircl_comm_destroy(sircl_comm_t comm);
 
 /*

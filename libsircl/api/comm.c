@@ -109,6 +109,14 @@ sircl_result_t sircl_get_unique_id(sircl_unique_id_t *id)
 	return SIRCL_SUCCESS;
 }
 
+static const struct sircl_error *lost_link(const struct sircl_comm *c)
+{
+	for (int side = 0; side < LINK_SIDES; side++)
+		if (c->fabric && c->fabric->link[side] && link_state(c->fabric->link[side]) == LINK_DEAD)
+			return link_error(c->fabric->link[side]);
+	return NULL;
+}
+
 /* Called by whoever drives. */
 static void on_notice(void *user, struct tick *t, const struct chan_notice *n)
 {
@@ -120,13 +128,14 @@ static void on_notice(void *user, struct tick *t, const struct chan_notice *n)
 	(void)t;
 	if (!c->team)
 		return;
-	if (n->kind == NOTICE_DEAD) {
-		e.code = SIRCL_REMOTE_ERROR;
+	if (n->kind == NOTICE_DEAD && n->origin == c->pos && lost_link(c)) {
+		e = *lost_link(c);
+	} else if (n->kind == NOTICE_DEAD) {
 		snprintf(e.msg, sizeof(e.msg),
-			 "rank %d: rank %d is gone (seen by its neighbour, rank %d): see what that process "
-			 "printed last; this communicator has "
-			 "ended",
-			 c->rank, subject, origin);
+			 "rank %d: rank %d has lost its neighbour, rank %d (the process has ended, or all "
+			 "lanes of the cable are gone): see what "
+			 "both printed last; this communicator has ended",
+			 c->rank, origin, subject);
 	} else if (e.code == SIRCL_ABORTED) {
 		snprintf(e.msg, sizeof(e.msg), "rank %d: the communicator was aborted by rank %d", c->rank,
 			 origin);
@@ -364,6 +373,24 @@ static bool idle(void *arg)
 	return p2p_all_idle(c);
 }
 
+/* Every rank may be needed to pass on what others still send: all meet once more before anybody leaves. */
+static sircl_result_t meet(sircl_comm_t c)
+{
+	uint8_t mine = 1, all[COLL_MAX_RANKS];
+	struct op_args a = { .kind = COLL_ALL_GATHER,
+			     .in = &mine,
+			     .out = all,
+			     .count = 1,
+			     .type = SIRCL_UINT8,
+			     .op = SIRCL_SUM };
+	struct tick t;
+
+	CHECK(op_prepare(c->op, &a));
+	t = ctx_tick(&c->ctx);
+	CHECK(engine_start(c->fabric->engine, &t, c->op));
+	return engine_wait(c->fabric->engine, c->op);
+}
+
 static sircl_result_t finalize(sircl_comm_t c)
 {
 	struct sircl_error e;
@@ -371,6 +398,7 @@ static sircl_result_t finalize(sircl_comm_t c)
 	atomic_store_explicit(&c->finalized, true, memory_order_relaxed); /* see api_begin */
 	if (!c->team)
 		return SIRCL_SUCCESS;
+	CHECK(meet(c));
 	if (engine_wait_until(c->fabric->engine, idle, c, c->ctx.clock(c->ctx.clock_arg) + c->op_timeout) ==
 	    SIRCL_TIMEOUT)
 		return error_set(SIRCL_TIMEOUT,

@@ -49,6 +49,13 @@ void chan_fail(struct chan *c, const struct reason *r)
 			 "rank %d for the lanes",
 			 at, to, at);
 		break;
+	case WHY_LEFT:
+		snprintf(text, sizeof(text),
+			 "rank %d has destroyed its communicator, and this channel passes it; every rank "
+			 "must stay "
+			 "until all have called sircl_comm_finalize or sircl_comm_destroy",
+			 to);
+		break;
 	case WHY_LIMIT:
 		snprintf(text, sizeof(text),
 			 "rank %d would have to relay it and has no relay memory left for %llu bytes more; "

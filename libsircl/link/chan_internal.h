@@ -63,6 +63,8 @@ enum chan_why {
 	WHY_ARENA, /* the node at `at` has no receive memory left on its link */
 	WHY_NO_WAY, /* the path ends at `at` */
 	WHY_TABLE, /* `at` has no label left */
+	WHY_LEFT, /* the neighbour `to` of `at` has said goodbye: it needs nothing more, and passes nothing on
+		   */
 	WHY_PROTOCOL, /* `at` has read a frame that must not be */
 	WHY_END
 };

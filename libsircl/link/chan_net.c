@@ -67,13 +67,11 @@ static void net_region(void *user, struct link *l, uint16_t region, uint64_t len
 }
 
 /* Every lane of the link is fenced: nothing can land, nothing is read. */
-static void net_dead(void *user, struct link *l)
+static void side_ends(struct chan_net *net, int side, enum chan_why reason)
 {
-	struct chan_net *net = user;
-	int side = side_of(net, l);
 	struct side *s = &net->side[side];
 	struct tick t = { .now = net->now };
-	struct reason why = { .why = WHY_BROKEN, .at = (uint16_t)net->cfg.self, .to = neighbour(net, side) };
+	struct reason why = { .why = reason, .at = (uint16_t)net->cfg.self, .to = neighbour(net, side) };
 	if (s->dead)
 		return;
 	s->dead = true;
@@ -103,13 +101,31 @@ static void net_dead(void *user, struct link *l)
 	for (struct relay *r = net->relays; r; r = r->next)
 		relay_side_dead(net, &t, r, side, why);
 	net->reap = true;
+	if (reason == WHY_BROKEN)
+		chan_net_notify(net, &t, NOTICE_DEAD, why.to, SIRCL_REMOTE_ERROR, 0);
+}
+
+static void net_dead(void *user, struct link *l)
+{
+	struct chan_net *net = user;
+
+	side_ends(net, side_of(net, l), WHY_BROKEN);
+}
+
+static void net_left(void *user, struct link *l)
+{
+	struct chan_net *net = user;
+
+	side_ends(net, side_of(net, l), WHY_LEFT);
 }
 
 const struct link_user_ops *chan_net_link_ops(void)
 {
-	static const struct link_user_ops ops = {
-		.deliver = net_deliver, .released = net_released, .region = net_region, .dead = net_dead
-	};
+	static const struct link_user_ops ops = { .deliver = net_deliver,
+						  .released = net_released,
+						  .region = net_region,
+						  .dead = net_dead,
+						  .left = net_left };
 	return &ops;
 }
 

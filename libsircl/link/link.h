@@ -66,6 +66,9 @@ struct link_user_ops {
 	/* Once: link_state is LINK_DEAD, every lane is fenced, no put can land any more; link_error tells
 	 * why. */
 	void (*dead)(void *user, struct link *);
+	/* Once, optional: the peer has said goodbye and is gone, with nothing of ours under way to it. The
+	 * link can carry no more; that is no error of the link (its state is not LINK_DEAD). */
+	void (*left)(void *user, struct link *);
 };
 
 struct link_cfg {

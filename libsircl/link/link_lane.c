@@ -253,9 +253,12 @@ static void process_gone(struct link *l, struct tick *t)
 		timer_at(l, l->gone_since + LINK_GONE_LIMIT);
 		return;
 	}
-	if (l->peer_bye && (l->bye_sent || l->una == l->next) && !(l->wanted && !l->bye_sent))
-		l->left = true; /* it had said goodbye and nothing was under way to it */
-	else if (l->peer_bye)
+	if (l->peer_bye && (l->bye_sent || l->una == l->next) && !(l->wanted && !l->bye_sent)) {
+		/* it had said goodbye and nothing was under way to it */
+		if (!l->left && l->cfg.ops->left)
+			l->cfg.ops->left(l->cfg.user, l);
+		l->left = true;
+	} else if (l->peer_bye)
 		link_die(l, t, SIRCL_REMOTE_ERROR,
 			 "rank %u has left the job although this rank still had something to send to it",
 			 l->cfg.peer_rank);

@@ -24,6 +24,10 @@ cat >"$root/run.sh" <<'INNER'
 set -eu
 cd /libsircl
 export HOME=/root LC_ALL=C.UTF-8 PATH=/usr/sbin:/usr/bin:/sbin:/bin
+echo "check-fresh: without root, make demo names the packages and fails with 2"
+rc=0
+out=$(setpriv --reuid 65534 --regid 65534 --clear-groups make demo 2>&1) || rc=$?
+[ $rc = 2 ] && echo "$out" | grep 'apt-get install .*libsodium-dev' || { echo "$out"; exit 1; }
 for t in $FRESH_TARGETS; do
 	echo "check-fresh: make $t"
 	make -j2 "$t" || { echo "check-fresh: make $t failed"; exit 1; }

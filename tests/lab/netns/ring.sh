@@ -12,7 +12,7 @@
 # Each rank is a namespace with ports n0.. (cable to the next rank), p0.. (cable to the previous one) and m0 (management,
 # 10.253.255.(rank+1)/24). Each cable is a small bridge that joins the LANES ports of both its ends, as the two functions of a cage share one
 # wire; a bridge is the management network. The bridges have a namespace of their own. Nothing has a name outside: namespaces live as long
-# as their holder processes ("sircl-lab-NAME-r0" ...), and those of `test` die with the script, however it ends.
+# as their holder processes ("sircl-lab-NAME-r0" ...), and those of `test` die with the script, however it ends, with all that runs in them.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 top=$(cd "$here/../../.." && pwd)
@@ -40,7 +40,7 @@ hold() { # hold NAME [keep]
 	local how=(setpriv --pdeathsig KILL)
 	[ "${2:-}" = keep ] && how=(setsid)
 	# an own /sys shows this namespace's devices; where mounting is refused the library does without
-	"${how[@]}" unshare -n -m bash -c 'mount -t sysfs sysfs /sys 2>/dev/null; exec -a "$0" sleep infinity' \
+	"${how[@]}" unshare -n -m bash -c 'mount -t sysfs sysfs /sys 2>/dev/null; mount -t tmpfs sircl /mnt 2>/dev/null; exec -a "$0" sleep infinity' \
 		"sircl-lab-$LAB-$1" </dev/null >/dev/null 2>&1 &
 	disown # bash need not report its end
 	for _ in $(seq 100); do
@@ -136,6 +136,13 @@ down)
 	need
 	only_lab
 	down
+	;;
+short) # for `test`: another lab at the same time, from beginning to end
+	need
+	LAB=${SIRCL_LAB:-$$}
+	trap 'down' EXIT
+	. "$here/tests.sh"
+	run_short
 	;;
 test)
 	need

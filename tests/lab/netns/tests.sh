@@ -2,8 +2,14 @@
 # What `ring.sh test` runs; sourced by it. Each test says what holds; the table and the count come at the end.
 # shellcheck shell=bash disable=SC2154
 PASS=0 FAIL=0
-tmp=$(mktemp -d "${TMPDIR:-/tmp}/sircl-$LAB-XXXXXX")
-trap 'down; rm -rf "$tmp"' EXIT
+tmp= # a tmpfs in the mount namespace of the bridges' holder: gone with it
+
+lab_up() { # lab_up N LANES
+	up "$1" "$2"
+	tmp=/proc/$(holder sw)/root/mnt
+	SECRET=$(od -An -tx1 -N32 /dev/urandom | tr -d ' \n')
+	PORT=28571 ROOT_AT=0
+}
 
 ok() { PASS=$((PASS + 1)); printf '  ok    %s\n' "$*"; }
 bad() { FAIL=$((FAIL + 1)); printf '  FAIL  %s\n' "$*"; }
@@ -18,7 +24,7 @@ ranks() {
 	for ((i = 0; i < n; i++)); do
 		(
 			in_ns "${PID[i]}" env SIRCL_RANK="${order[i]}" SIRCL_NRANKS="$n" SIRCL_ROOT="$NET.$((ROOT_AT + 1)):$PORT" \
-				SIRCL_SECRET="$SECRET" SIRCL_LAB="$LAB" LD_LIBRARY_PATH="$build" timeout -k 5 60 "$@"
+				SIRCL_SECRET="$SECRET" SIRCL_LAB="$LAB" LD_LIBRARY_PATH="$build" timeout -k 5 60 setpriv --pdeathsig KILL "$@"
 		) >"$out.${order[i]}" 2>&1 &
 		pids+=($!)
 	done
@@ -158,19 +164,56 @@ test_without_ipv6() {
 	check "and as a ring" grep -q ' ring ' "$tmp/v4.0"
 }
 
+run_short() {
+	lab_up 4 1
+	for _ in 1 2 3; do
+		ranks "$tmp/short" "0 1 2 3" "$build/tests/ringcheck" reduce 1048576 "${SHORT_ITERS:-20}" || return 1
+	done
+}
+
+# processes and namespaces of a lab that still exist: holders by name, everything else by its environment
+of_lab() {
+	pgrep -f "^sircl-lab-$1-"
+	grep -lsz "^SIRCL_LAB=$1\$" /proc/[0-9]*/environ
+}
+
+test_two_labs() {
+	SIRCL_LAB=${LAB}x "$here/ring.sh" short >"$tmp/other" 2>&1 &
+	local other=$!
+	check "two labs at once: this one" ranks "$tmp/two" "0 1 2 3" "$build/tests/ringcheck" reduce 1048576 40
+	if wait $other; then ok "two labs at once: the other"; else bad "two labs at once: the other"; tail -n 5 "$tmp/other"; fi
+	check "the other left nothing behind" [ -z "$(of_lab "${LAB}x")" ]
+}
+
+test_killed_lab() {
+	SIRCL_LAB=${LAB}k SHORT_ITERS=100000 "$here/ring.sh" short >/dev/null 2>&1 &
+	local other=$! i
+	for ((i = 0; i < 100; i++)); do
+		[ "$(of_lab "${LAB}k" | wc -l)" -gt 12 ] && break
+		sleep 0.05
+	done
+	sleep 0.3
+	check "a lab that is about to be killed runs (its processes are seen)" [ "$(of_lab "${LAB}k" | wc -l)" -gt 12 ]
+	kill -KILL $other
+	wait $other 2>/dev/null
+	for ((i = 0; i < 40; i++)); do
+		[ -z "$(of_lab "${LAB}k")" ] && break
+		sleep 0.05
+	done
+	check "a killed lab leaves no process and so no namespace" [ -z "$(of_lab "${LAB}k")" ]
+}
+
 run_tests() {
 	local t started moved
-	SECRET=$(od -An -tx1 -N32 /dev/urandom | tr -d ' \n')
-	PORT=28571 ROOT_AT=0
 	echo "netns ring, lab $LAB: 4 ranks, 2 lanes per cable, management limited to 1 Mbit/s"
-	up 4 2
+	lab_up 4 2
 	test_topology
 	check "management ports limited" limit_management
 	started=$(management_bytes)
 	for t in test_bench test_opposite_ranks test_lane_counters; do $t; done
 	moved=$(($(management_bytes) - started))
 	check "management carried $moved bytes while the payload moved (< 2 MB)" [ "$moved" -lt 2000000 ]
-	for t in test_same_bits_as_shm test_permuted_ranks test_line test_lane_lost test_without_ipv6; do $t; done
+	for t in test_same_bits_as_shm test_permuted_ranks test_line test_lane_lost test_without_ipv6 test_two_labs test_killed_lab; do $t; done
 	down
 	check "nothing is left behind" bash -c "! pgrep -f '^sircl-lab-$LAB-'"
 	echo "$PASS passed, $FAIL failed, 0 skipped"

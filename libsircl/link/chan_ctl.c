@@ -300,10 +300,12 @@ static void stop_deliver(struct chan_net *net, struct tick *t, struct tx *tx, st
 static bool accept_deliver(struct chan_net *net, struct tx *tx, const struct link_frame *f)
 {
 	uint32_t most = link_max_put(net->side[tx->h.side].link) & ~63u;
+	uint64_t room = link_peer_arena(net->side[tx->h.side].link);
 	if (tx->state != TX_OPENING)
 		return true; /* it was refused or closed, and this was late */
 	if (f->tag < 4096 || f->tag > tx->window || f->tag % 64 || f->msg == 0 || f->msg > tx->nframes ||
-	    f->fno == 0 || f->fno % 64 || f->fno > window_frag((uint32_t)f->tag))
+	    f->fno == 0 || f->fno % 64 || f->fno > window_frag((uint32_t)f->tag) || f->tag > room ||
+	    f->off > room - f->tag)
 		return false;
 	tx->window = (uint32_t)f->tag;
 	tx->peer_off = f->off;

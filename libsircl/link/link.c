@@ -303,9 +303,14 @@ size_t link_arena_off(const struct link *l, size_t arena_off)
 	return arena_off;
 }
 
-const struct link_mem *link_arena_mem(const struct link *l)
+uint64_t link_peer_arena(const struct link *l)
 {
-	return &l->region[0];
+	uint64_t least = UINT64_MAX;
+
+	for (int i = 0; i < l->nlanes; i++)
+		if (l->lane[i].arena.len && l->lane[i].arena.len < least)
+			least = l->lane[i].arena.len;
+	return least == UINT64_MAX ? 0 : least;
 }
 
 uint32_t link_max_put(const struct link *l)

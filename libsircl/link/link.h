@@ -105,7 +105,7 @@ void link_local_addr(const struct link *, struct link_addr *);
 /* Starts connecting all lanes; the link is LINK_UP when all are up, LINK_DEGRADED when at least one is. */
 sircl_result_t link_connect(struct link *, struct tick *, const struct link_addr *peer);
 enum link_put_result link_put(struct link *, struct tick *, const struct link_put *);
-/* Whether a frame of `len` bytes would find room now (window and a lane); cheap. */
+/* Whether a frame would find room now (window and a lane); cheap. */
 bool link_room(const struct link *);
 /* Most bytes of one frame: the smallest max_put of the link's lanes. Constant from link_open on. */
 uint32_t link_max_put(const struct link *);
@@ -119,7 +119,8 @@ const struct sircl_error *link_error(const struct link *);
 struct arena *link_arena(const struct link *); /* region 0; the channel layer allocates windows from it */
 size_t link_arena_off(const struct link *,
 		      size_t arena_off); /* arena offset as region-0 offset (identity today) */
-const struct link_mem *link_arena_mem(const struct link *);
+/* Bytes of the peer's region 0: the least that a lane which has been up has named; 0: none has been. */
+uint64_t link_peer_arena(const struct link *);
 /* Registers caller's memory on all lanes and announces it to the peer. At most 62 at a time. */
 sircl_result_t link_region_add(struct link *, struct tick *, void *, size_t, const struct link_mem **);
 uint16_t link_mem_region(const struct link_mem *); /* its number, for GRANTs */
@@ -148,8 +149,8 @@ struct link_stats {
 void link_stats(const struct link *, struct link_stats *);
 
 /*
- * Rules that can be broken on purpose, to show that the tests notice (tests only; 0 in life). A link reads it
- * from cfg->ctx? No: it is set per process by the test program before any link is opened.
+ * Rules that can be broken on purpose, to show that the tests notice. In a build with SIRCL_PLANT a variable
+ * that the test program sets before it opens a link; else the constant 0.
  */
 enum link_break { LINK_BREAK_NO_FENCE = 1, LINK_BREAK_NO_DEDUP = 2, LINK_BREAK_EARLY_ACK = 4 };
 #ifdef SIRCL_PLANT

@@ -84,10 +84,17 @@ void lane_fenced(struct link *l, int lane, struct tick *t)
 void lane_came_up(struct link *l, int lane, struct tick *t, uint32_t epoch)
 {
 	struct link_lane *ln = &l->lane[lane];
+	const struct lane_export *arena = ln->ops->peer_export(ln->lane);
+	bool small;
 
 	if (ln->phase == LL_UP || ln->phase == LL_SUSP)
 		return; /* cannot be: the provider waits for the fence */
-	if (epoch <= ln->floor || epoch <= ln->peer_floor || l->dying ||
+	/* STATEs have their place in it, and places that were accepted stay valid in every epoch */
+	small = arena->len < LINK_CONTROL_BYTES || arena->len < link_peer_arena(l);
+	if (small)
+		snprintf(ln->why, sizeof(ln->why), "the peer's receive memory is too small (%llu bytes)",
+			 (unsigned long long)arena->len);
+	if (epoch <= ln->floor || epoch <= ln->peer_floor || l->dying || small ||
 	    (ln->phase == LL_TRYING && epoch != ln->epoch)) {
 		ln->phase = LL_SUSP; /* a promise was made about this epoch */
 		ln->epoch = epoch;
@@ -104,7 +111,7 @@ void lane_came_up(struct link *l, int lane, struct tick *t, uint32_t epoch)
 	ln->silent_since = 0;
 	ln->posted = ln->done = ln->posted_bytes = ln->done_bytes = ln->rate_bytes = 0;
 	ln->rate = 0;
-	ln->arena = *ln->ops->peer_export(ln->lane);
+	ln->arena = *arena;
 	if (epoch > 1 && l->ever_up)
 		l->stats.reconnects++;
 	l->nup++;

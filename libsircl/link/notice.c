@@ -71,7 +71,9 @@ void notice_deliver(struct chan_net *net, struct tick *t, int side, const struct
 				 .number = f->msg,
 				 .code = f->fno,
 				 .arg = f->off };
-	if (n.origin >= net->cfg.n) {
+	if (n.origin >= net->cfg.n || n.subject >= net->cfg.n || f->tag != n.subject ||
+	    (n.kind != NOTICE_DEAD && n.kind != NOTICE_ABORT) || n.code == SIRCL_SUCCESS ||
+	    n.code >= SIRCL_IN_PROGRESS) {
 		net->protocol_errors++;
 		return;
 	}

@@ -200,9 +200,9 @@ size_t link_arena_off(const struct link *l, size_t off)
 	(void)l;
 	return off;
 }
-const struct link_mem *link_arena_mem(const struct link *l)
+uint64_t link_peer_arena(const struct link *l)
 {
-	return &l->mem[0];
+	return l->peer->mem[0].len;
 }
 sircl_result_t link_region_add(struct link *l, struct tick *t, void *p, size_t n, const struct link_mem **out)
 {

@@ -24,7 +24,8 @@ struct fake_end {
 	bool up, suspected;
 	uint32_t epoch, fenced, allowed;
 	struct lane_mem mem[LANE_REGIONS_MAX];
-	struct lane_export arena, peer_arena;
+	struct lane_export peer_arena;
+	uint64_t named_len; /* what the peer says of its arena; 0: the truth */
 	/* in flight towards this end */
 	struct fake_item q[FAKE_QUEUE];
 	uint32_t head, tail;
@@ -96,7 +97,9 @@ static sircl_result_t fake_connect(struct lane *lane, struct tick *t, const stru
 		x->suspected = false;
 		x->epoch = epoch;
 		x->head = x->tail; /* nothing old can be there: both have fenced */
-		x->peer_arena = (struct lane_export){ .key = 0, .len = 1 };
+		x->peer_arena = (struct lane_export){ .key = 0,
+						      .len = x->named_len ? x->named_len
+									  : e->lane->end[!i].mem[0].len };
 		fake_event(x, (struct lane_event){ .ev = LANE_UP, .epoch = epoch });
 	}
 	return SIRCL_SUCCESS;

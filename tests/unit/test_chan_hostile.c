@@ -147,4 +147,103 @@ START_TEST(test_chan_bad_frame_ends_its_channel_by_name_and_no_other)
 }
 END_TEST
 
-W_MAIN("chan_hostile", test_chan_lies_do_no_harm, test_chan_bad_frame_ends_its_channel_by_name_and_no_other)
+/* What is in the window may be read in place; a frame that says it is elsewhere, or of the message behind,
+ * may not. */
+START_TEST(test_chan_view_stays_in_its_window_and_its_message)
+{
+	for (int kind = 0; kind < 2; kind++) {
+		struct chan *a, *b;
+		struct xfer r;
+		const void *p;
+		size_t n;
+		w_create(&w, 2, true, 1);
+		w_open(&w, 0, 1, LINK_NEXT, 1, 16384, &a, &b);
+		for (int k = 0; k < 300; k++)
+			w_step(&w);
+		struct tick t = w_tick(&w);
+		ck_assert(chan_recv_view(b, &t, 1u << 30, &r));
+		/* both are here before the first is looked at: the one behind comes first */
+		struct link_frame f = { .kind = CHAN_DATA,
+					.label = a->tx.label,
+					.flags = CHAN_LAST | (kind ? 0 : CHAN_DIRECT),
+					.fno = 1,
+					.msg = kind ? 1 : 0,
+					.len = kind ? 64 : 1u << 29,
+					.off = kind ? 64 : 8192 };
+		chan_net_link_ops()->deliver(w.net[1], &w.link[1][LINK_PREV], &t, &f);
+		f = (struct link_frame){ .kind = CHAN_DATA, .label = a->tx.label, .fno = 0, .len = 64 };
+		chan_net_link_ops()->deliver(w.net[1], &w.link[1][LINK_PREV], &t, &f);
+		for (int k = 0; k < 3; k++)
+			while ((n = chan_view(b, &r, &p)) > 0) {
+				const uint8_t *base = b->rx.base;
+				ck_assert((const uint8_t *)p >= base && n <= 16384 &&
+					  (const uint8_t *)p + n <= base + 16384);
+				chan_consume(b, &t, &r, n);
+			}
+		ck_assert_int_eq(chan_error(b)->code, SIRCL_INTERNAL_ERROR);
+		ck_assert(!r.finished && r.err == SIRCL_INTERNAL_ERROR);
+		w_destroy(&w);
+	}
+}
+END_TEST
+
+/* News is believed of ranks that exist, of kinds and results that exist. */
+START_TEST(test_chan_notice_about_nobody_is_not_told)
+{
+	static const struct link_frame bad[] = {
+		{ .flags = NOTICE_DEAD, .label = 3, .fno = SIRCL_REMOTE_ERROR },
+		{ .flags = NOTICE_DEAD, .tag = 3, .fno = SIRCL_REMOTE_ERROR },
+		{ .flags = NOTICE_DEAD, .tag = 65535, .fno = SIRCL_REMOTE_ERROR },
+		{ .flags = 0, .fno = SIRCL_REMOTE_ERROR },
+		{ .flags = 3, .fno = SIRCL_REMOTE_ERROR },
+		{ .flags = NOTICE_ABORT, .fno = SIRCL_SUCCESS },
+		{ .flags = NOTICE_ABORT, .fno = SIRCL_IN_PROGRESS },
+		{ .flags = NOTICE_ABORT, .fno = ~0u },
+	};
+	w_create(&w, 3, true, 1);
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		struct tick t = w_tick(&w);
+		struct link_frame f = bad[i];
+		f.kind = CHAN_NOTICE;
+		f.msg = (uint32_t)i + 1;
+		chan_net_link_ops()->deliver(w.net[1], &w.link[1][LINK_PREV], &t, &f);
+	}
+	for (int k = 0; k < 100; k++)
+		w_step(&w);
+	for (int i = 0; i < 3; i++)
+		ck_assert_int_eq(w.nheard[i], 0);
+	ck_assert_uint_eq(w.net[1]->protocol_errors, sizeof(bad) / sizeof(bad[0]));
+	w_destroy(&w);
+}
+END_TEST
+
+/* Where the window lies is the peer's word; it must lie in what the peer has given. */
+START_TEST(test_chan_window_outside_the_peers_memory_is_refused)
+{
+	for (int kind = 0; kind < 4; kind++) {
+		struct chan *a;
+		struct chan_cfg cfg = { .id = 1, .peer = 1, .via = LINK_NEXT, .window = 16384 };
+		w_create(&w, 2, true, 1);
+		struct tick t = w_tick(&w);
+		ck_assert_int_eq(chan_open(w.net[0], &t, &cfg, &a), SIRCL_SUCCESS);
+		uint64_t len = link_peer_arena(&w.link[0][LINK_NEXT]);
+		const uint64_t off[] = { len - 16384 + 64, len, ~0ull - 63, len - 16384 };
+		struct link_frame f = { .kind = CHAN_ACCEPT,
+					.label = a->tx.label,
+					.msg = 16,
+					.fno = 4096,
+					.off = off[kind],
+					.tag = 16384 };
+		chan_net_link_ops()->deliver(w.net[0], &w.link[0][LINK_NEXT], &t, &f);
+		if (kind == 3)
+			ck_assert_int_eq(a->tx.state, TX_OPEN);
+		else
+			ck_assert_int_eq(chan_error(a)->code, SIRCL_INTERNAL_ERROR);
+		w_destroy(&w);
+	}
+}
+END_TEST
+
+W_MAIN("chan_hostile", test_chan_lies_do_no_harm, test_chan_bad_frame_ends_its_channel_by_name_and_no_other,
+       test_chan_view_stays_in_its_window_and_its_message, test_chan_notice_about_nobody_is_not_told,
+       test_chan_window_outside_the_peers_memory_is_refused)

@@ -177,6 +177,21 @@ START_TEST(test_link_start_limit_names_the_peer)
 }
 END_TEST
 
+/* The peer's memory must have room for what the link itself puts there; nothing is put to a smaller one. */
+START_TEST(test_link_puts_nothing_where_the_peer_has_no_room_for_it)
+{
+	struct fake_pair *f = fake_pair_new(1, &fake_ops, 16);
+
+	f->lane[0].end[0].named_len = LINK_CONTROL_BYTES - 1;
+	pair_connect(&f->p);
+	fake_run(f, 62 * SEC, 10 * MSEC);
+	ck_assert_uint_eq(f->lane[0].end[0].puts, 0);
+	ck_assert_int_eq(f->p.end[0].dead, 1);
+	ck_assert_ptr_nonnull(strstr(link_error(f->p.end[0].link)->msg, "receive memory is too small"));
+	fake_pair_free(f);
+}
+END_TEST
+
 START_TEST(test_link_different_windows_are_an_error_at_both_ends)
 {
 	struct fake_pair *f = calloc(1, sizeof(*f));
@@ -260,6 +275,7 @@ int main(void)
 	tcase_add_test(c, test_link_lost_lanes_are_no_dead_process);
 	tcase_add_test(c, test_link_kill_fences_then_tells);
 	tcase_add_test(c, test_link_start_limit_names_the_peer);
+	tcase_add_test(c, test_link_puts_nothing_where_the_peer_has_no_room_for_it);
 	tcase_add_test(c, test_link_different_windows_are_an_error_at_both_ends);
 	tcase_add_test(c, test_link_peer_that_left_is_named);
 	tcase_add_test(c, test_link_hang_up_is_no_dead_process_while_a_connection_is_tried);

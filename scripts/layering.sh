@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Includes point down the house only. layering.sh [DIR]: DIR/libsircl is looked at (default: the tree).
+# Includes point down the house only, and nothing above lane/ reads a clock (time comes in as struct tick, or from
+# ctx->clock). layering.sh [DIR]: DIR/libsircl is looked at (default: the tree).
 set -u
 cd "${1:-$(dirname "$0")/..}" || exit 2
 declare -A MAY=(
@@ -28,4 +29,9 @@ while IFS=: read -r file line inc; do
 	[ -n "$good" ] || { echo "$file:$line: room $room may not include $target (allowed: ${MAY[$room]:-nothing})"; rc=1; }
 	case $target in */internal.h | *_internal.h) [ "${target%%/*}" = "$room" ] || { echo "$file:$line: $target is private to its room"; rc=1; } ;; esac
 done < <(grep -rnE '^#include "' libsircl --include='*.c' --include='*.h')
+while IFS= read -r where; do
+	echo "$where: a clock is read above lane/; ctx->clock is the one to ask"
+	rc=1
+done < <(grep -rnE '\b(clock_gettime|gettimeofday|timespec_get|time|times|clock|rdtsc|__rdtsc|__builtin_ia32_rdtsc)\(' libsircl --include='*.c' --include='*.h' |
+	grep -vE '^libsircl/lane/|(->|\.)clock\(|\(\*clock\)' | cut -d: -f1,2)
 exit $rc

@@ -15,8 +15,10 @@
 #include "fabric/address.h"
 
 #define RDV_BLOB_MAX 16384
-#define RDV_MSG_MAX (COLL_MAX_RANKS * (RDV_BLOB_MAX + 4) + 64)
 #define RDV_JOB 16
+#define RDV_LAB 40
+#define RDV_FIRST (RDV_JOB + 1 + KEY_BYTES + RDV_LAB) /* before the blobs of the first round */
+#define RDV_MSG_MAX (RDV_FIRST + COLL_MAX_RANKS * (RDV_BLOB_MAX + 4))
 #define RDV_VERSION 1
 
 enum rdv_type { RDV_JOIN = 1, RDV_BLOB, RDV_FAIL, RDV_ROUND, RDV_LEAVE };
@@ -45,7 +47,7 @@ struct rdv {
 	uint8_t job[RDV_JOB]; /* after the first round: chosen by the root */
 	uint8_t job_key[KEY_BYTES];
 	bool has_job_key; /* the root made a key because there was none (one machine, unix socket) */
-	char lab[40];
+	char lab[RDV_LAB];
 	struct {
 		const uint8_t *p;
 		size_t len;

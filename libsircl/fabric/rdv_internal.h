@@ -49,7 +49,7 @@ struct rdv_root {
 	sircl_result_t fail_code;
 	char fail_msg[ERROR_MSG_MAX];
 	uint8_t job[RDV_JOB], job_key[KEY_BYTES];
-	char lab[40];
+	char lab[RDV_LAB];
 };
 
 /* The thread: serves one job from r, then lets go of it (rdv_root_ended). */

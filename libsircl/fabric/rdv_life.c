@@ -114,18 +114,13 @@ fail:
 
 bool rdv_root_finish(struct rdv_root *r, uint64_t limit_ns)
 {
-	struct timespec t;
+	const uint64_t at = r->ctx->clock(r->ctx->clock_arg) + limit_ns;
+	const struct timespec t = { .tv_sec = (time_t)(at / SEC), .tv_nsec = (long)(at % SEC) };
 
 	if (!r->started)
 		return true;
-	clock_gettime(CLOCK_REALTIME, &t); /* the clock of pthread_timedjoin_np */
-	t.tv_sec += (time_t)(limit_ns / SEC);
-	t.tv_nsec += (long)(limit_ns % SEC);
-	if (t.tv_nsec >= (long)SEC) {
-		t.tv_nsec -= (long)SEC;
-		t.tv_sec++;
-	}
-	if (pthread_timedjoin_np(r->thread, NULL, &t) == 0)
+	/* ctx->clock is this clock wherever there are threads (lane_clock_real) */
+	if (pthread_clockjoin_np(r->thread, NULL, CLOCK_MONOTONIC, &t) == 0)
 		r->started = false;
 	return !r->started;
 }

@@ -14,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <stdatomic.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <time.h>
@@ -136,7 +135,7 @@ static void on_join(struct rdv_root *r, struct conn *c, struct wire *w)
 /* Everybody's blob is here: the answer is the same bytes for all. */
 static void answer_round(struct rdv_root *r)
 {
-	size_t len = r->round == 0 ? RDV_JOB + 1 + KEY_BYTES + sizeof(r->lab) : 0;
+	size_t len = r->round == 0 ? RDV_FIRST : 0;
 	uint8_t *body;
 	struct wire w;
 
@@ -199,6 +198,13 @@ static void on_message(struct rdv_root *r, struct conn *c, uint8_t type, uint8_t
 		snprintf(msg, sizeof(msg), "%.*s", (int)(len - 4), (const char *)body + 4);
 		fail_all(r, code == SIRCL_SUCCESS || code > SIRCL_IN_PROGRESS ? SIRCL_REMOTE_ERROR : code,
 			 msg);
+	} else if (type == RDV_LEAVE && r->blob[c->rank].given) {
+		char msg[128];
+
+		snprintf(msg, sizeof(msg),
+			 "rank %d left in the middle of round %d of the start: see what it printed last",
+			 c->rank, r->round);
+		fail_all(r, SIRCL_REMOTE_ERROR, msg);
 	} else if (type == RDV_LEAVE) {
 		r->left++;
 		c->state = CONN_JOINING; /* its end of file is no failure any more */

@@ -31,7 +31,7 @@ static struct rdv_root *root;
 
 struct member {
 	int rank, n, rounds;
-	bool fail, vanish;
+	bool fail, vanish, leave, late;
 	uint64_t limit_ms;
 	const struct key_ring *keys;
 	sircl_result_t ret;
@@ -54,6 +54,14 @@ static void *run(void *arg)
 			r.fd = -1;
 			break;
 		}
+		if (k == 1 && m->leave) { /* what no rank of ours says: a blob, and at once goodbye */
+			static const uint8_t words[] = { 1, 0, 0, 0, RDV_BLOB, 'x', 0, 0, 0, 0, RDV_LEAVE };
+
+			ck_assert_int_eq(send(r.fd, words, sizeof(words), MSG_NOSIGNAL), sizeof(words));
+			break;
+		}
+		if (k == 1 && m->late)
+			nanosleep(&(struct timespec){ .tv_nsec = 200 * 1000 * 1000 }, NULL);
 		if (k == 1 && m->fail) {
 			error_set(SIRCL_BAD_CONFIG, "rank %d has a bad cable", m->rank);
 			m->ret = rdv_fail(&r, error_last());
@@ -150,6 +158,20 @@ START_TEST(a_rank_that_vanishes_is_named)
 	together(m, 3);
 	ck_assert_int_eq(m[0].ret, SIRCL_REMOTE_ERROR);
 	ck_assert_ptr_nonnull(strstr(m[0].msg, "rank 1 went away"));
+	ck_assert_str_eq(m[0].msg, m[2].msg);
+}
+END_TEST
+
+START_TEST(a_rank_that_leaves_in_the_middle_of_a_round_is_named)
+{
+	struct member m[3];
+
+	fill(m, 3, 3);
+	m[1].leave = true;
+	m[0].late = m[2].late = true; /* the root has heard it before the others answer */
+	together(m, 3);
+	ck_assert_int_eq(m[0].ret, SIRCL_REMOTE_ERROR);
+	ck_assert_msg(strstr(m[0].msg, "rank 1 left in the middle of round 1") != NULL, "%s", m[0].msg);
 	ck_assert_str_eq(m[0].msg, m[2].msg);
 }
 END_TEST
@@ -280,6 +302,7 @@ int main(void)
 	tcase_add_test(t, rounds_give_everybody_the_same_blobs);
 	tcase_add_test(t, one_ranks_failure_is_everybodys_sentence);
 	tcase_add_test(t, a_rank_that_vanishes_is_named);
+	tcase_add_test(t, a_rank_that_leaves_in_the_middle_of_a_round_is_named);
 	tcase_add_test(t, missing_ranks_are_named_at_the_limit);
 	tcase_add_test(t, sizes_and_ranks_that_do_not_fit_are_refused);
 	tcase_add_test(t, strangers_with_a_wrong_key_or_garbage_change_nothing);

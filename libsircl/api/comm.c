@@ -373,6 +373,14 @@ static bool idle(void *arg)
 	return p2p_all_idle(c);
 }
 
+static bool met(void *arg)
+{
+	const struct sircl_comm *c = arg;
+	struct sircl_error e;
+
+	return team_error(c->team, &e) != SIRCL_SUCCESS || chan_net_met(c->fabric->net);
+}
+
 /* Every rank may be needed to pass on what others still send: all meet once more before anybody leaves. */
 static sircl_result_t meet(sircl_comm_t c)
 {
@@ -382,7 +390,8 @@ static sircl_result_t meet(sircl_comm_t c)
 			     .out = all,
 			     .count = 1,
 			     .type = SIRCL_UINT8,
-			     .op = SIRCL_SUM };
+			     .op = SIRCL_SUM,
+			     .meeting = true };
 	struct tick t;
 
 	CHECK(op_prepare(c->op, &a));
@@ -398,6 +407,14 @@ static sircl_result_t finalize(sircl_comm_t c)
 	atomic_store_explicit(&c->finalized, true, memory_order_relaxed); /* see api_begin */
 	if (!c->team)
 		return SIRCL_SUCCESS;
+	/* nobody leaves while a partner's first frame to it is still on its way: it could not be answered */
+	if (engine_wait_until(c->fabric->engine, met, c, c->ctx.clock(c->ctx.clock_arg) + c->op_timeout) ==
+	    SIRCL_TIMEOUT)
+		return error_set(
+			SIRCL_TIMEOUT,
+			"rank %d: sircl_comm_finalize: the other end of a channel has not opened it within "
+			"%llu ms",
+			c->rank, (unsigned long long)(c->op_timeout / MSEC));
 	CHECK(meet(c));
 	if (engine_wait_until(c->fabric->engine, idle, c, c->ctx.clock(c->ctx.clock_arg) + c->op_timeout) ==
 	    SIRCL_TIMEOUT)

@@ -72,6 +72,7 @@ struct op_args {
 	size_t count; /* elements of one rank's input */
 	sircl_type_t type;
 	sircl_op_t op;
+	bool meeting; /* the library's own, at the end: any algorithm, and no call of the user matches it */
 };
 /* A reusable operation object with room for its scratch; allocates only when it must grow. One operation of
  * it runs at a time. */

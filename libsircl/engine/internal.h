@@ -208,6 +208,7 @@ void op_begin(struct op *, struct tick *); /* becomes the running operation of i
 /* exec.c */
 bool exec_progress(struct op *, struct tick *);
 void exec_fail(struct op *, struct tick *, int subject); /* error_last() ends the team, everywhere */
+#define MEETING_TEXT "sircl_comm_finalize (or destroy)"
 void op_text(const struct op *, char *buf, size_t n);
 /* limit.c */
 void limit_check(struct op *, struct tick *);

@@ -232,8 +232,8 @@ static sircl_result_t shape(struct op *op, const struct op_args *a)
 		op->algo = ALGO_AUTO;
 		return SIRCL_SUCCESS;
 	}
-	CHECK(coll_choose(a->kind, a->type, a->op, bytes, t->cfg.n, t->cfg.class, t->cfg.shape, t->forced,
-			  t->deterministic, &algo));
+	CHECK(coll_choose(a->kind, a->type, a->op, bytes, t->cfg.n, t->cfg.class, t->cfg.shape,
+			  a->meeting ? ALGO_AUTO : t->forced, t->deterministic, &algo));
 	op->algo = key.algo = algo;
 	memcpy(key.rank_of, t->cfg.rank_of, sizeof(key.rank_of));
 	op->slice = (uint32_t)coll_slice(a->kind, algo, bytes, t->cfg.n, t->cfg.class, t->window,
@@ -298,7 +298,7 @@ sircl_result_t op_prepare(struct op *op, const struct op_args *a)
 		return error_set(SIRCL_UNSUPPORTED, "%s with %s of %s is not in this version",
 				 coll_kind_name(a->kind), op_name(a->op), type_name(a->type));
 	if (!op->prepared || have->kind != a->kind || have->count != a->count || have->type != a->type ||
-	    have->op != a->op) {
+	    have->op != a->op || have->meeting != a->meeting) {
 		op->prepared = false;
 		CHECK(shape(op, a));
 	} else if (have->in == a->in && have->out == a->out) {
@@ -317,6 +317,10 @@ void op_text(const struct op *op, char *buf, size_t n)
 	const struct op_args *a = &op->args;
 	bool sums = a->kind == COLL_ALL_REDUCE;
 
+	if (a->meeting) {
+		snprintf(buf, n, MEETING_TEXT ", number %llu", (unsigned long long)op->number);
+		return;
+	}
 	snprintf(buf, n, "%s of %zu %s%s%s, number %llu", coll_kind_name(a->kind), a->count,
 		 type_name(a->type), sums ? ", " : "", sums ? op_name(a->op) : "",
 		 (unsigned long long)op->number);

@@ -8,6 +8,8 @@
 #include <stdio.h>
 
 #define COUNT_MAX ((1ull << 35) - 1)
+#define KIND_MEETING 15u
+_Static_assert(COLL_KINDS <= KIND_MEETING, "kinds fit beside the meeting");
 
 static bool kind_reduces(unsigned kind)
 {
@@ -19,8 +21,9 @@ uint64_t op_tag(uint64_t number, const struct op_args *a)
 	uint64_t count = a->count < COUNT_MAX ? a->count : COUNT_MAX;
 	uint64_t op = kind_reduces(a->kind) ? (uint64_t)a->op & 7 : 0;
 
-	return (number & 0xfff) | ((uint64_t)a->kind & 15) << 12 | ((uint64_t)a->type & 15) << 16 | op << 20 |
-	       count << 29;
+	uint64_t kind = a->meeting ? KIND_MEETING : (uint64_t)a->kind & 15;
+
+	return (number & 0xfff) | kind << 12 | ((uint64_t)a->type & 15) << 16 | op << 20 | count << 29;
 }
 
 void op_tag_text(uint64_t tag, char *buf, size_t n)
@@ -28,6 +31,10 @@ void op_tag_text(uint64_t tag, char *buf, size_t n)
 	unsigned kind = tag >> 12 & 15, type = tag >> 16 & 15, op = tag >> 20 & 7;
 	unsigned long long count = tag >> 29;
 
+	if (kind == KIND_MEETING) {
+		snprintf(buf, n, MEETING_TEXT ", number %llu", (unsigned long long)(tag & 0xfff));
+		return;
+	}
 	snprintf(buf, n, "%s of %llu%s %s%s%s, number %llu",
 		 kind < COLL_KINDS ? coll_kind_name((enum coll_kind)kind) : "an unknown collective", count,
 		 count == COUNT_MAX ? " or more" : "",

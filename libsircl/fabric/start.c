@@ -321,6 +321,10 @@ sircl_result_t fabric_start(const struct fabric_cfg *cfg, struct fabric **out)
 	return SIRCL_SUCCESS;
 }
 
+/* A neighbour that has our goodbye but not said its own has not come to its destroy yet. It needs nothing of
+ * ours any more, so it is waited for only so long that the ordinary case ends in order. */
+#define GOODBYE_LINGER (1 * SEC)
+
 /* Our own channels must have ended on the wire too: after the goodbye a link carries no more answers. */
 static bool channels_gone(void *arg)
 {
@@ -329,6 +333,16 @@ static bool channels_gone(void *arg)
 
 	chan_net_stats(f->net, &st);
 	return st.relays == 0 && st.channels == 0;
+}
+
+static bool bye_taken(void *arg)
+{
+	const struct fabric *f = arg;
+
+	for (int side = 0; side < LINK_SIDES; side++)
+		if (f->link[side] && !link_bye_taken(f->link[side]) && link_state(f->link[side]) != LINK_DEAD)
+			return false;
+	return true;
 }
 
 static bool both_closed(void *arg)
@@ -341,38 +355,60 @@ static bool both_closed(void *arg)
 	return true;
 }
 
+/* The limit has come: who has not taken what it was sent, or, if all have, what is open still. */
+static sircl_result_t not_answered(const struct fabric *f, uint64_t limit_ns)
+{
+	struct chan_net_stats st;
+	char who[96] = "";
+	size_t at = 0;
+
+	engine_lock(f->engine);
+	for (int side = 0; side < LINK_SIDES; side++)
+		if (f->link[side] && !link_idle(f->link[side]) && link_state(f->link[side]) != LINK_DEAD) {
+			int to = side == LINK_NEXT ? 1 : f->n - 1;
+
+			at += (size_t)snprintf(who + at, sizeof(who) - at, "%srank %d (cable %d)",
+					       at ? ", " : "", f->rank_of[(f->pos + to) % f->n],
+					       side == LINK_NEXT ? f->pos : (f->pos + to) % f->n);
+		}
+	chan_net_stats(f->net, &st);
+	engine_unlock(f->engine);
+	if (at)
+		return error_set(
+			SIRCL_TIMEOUT,
+			"rank %d: no answer to the goodbye of this communicator within %llu ms from %s: "
+			"that process is stopped or stuck, or the cable is cut",
+			f->rank, (unsigned long long)(limit_ns / MSEC), who);
+	return error_set(
+		SIRCL_TIMEOUT,
+		"rank %d: %d channels and %d relayed channels of other ranks were still open %llu ms after "
+		"the end of this communicator; a rank that used them may be stuck",
+		f->rank, st.channels, st.relays, (unsigned long long)(limit_ns / MSEC));
+}
+
 /* A relay lingers until the channels that pass through it are closed; then both ends of each link say
  * goodbye. */
 static sircl_result_t say_goodbye(struct fabric *f, uint64_t limit_ns)
 {
 	struct tick t = ctx_tick(f->ctx);
 	uint64_t limit = t.now + limit_ns;
-	sircl_result_t ret = engine_wait_until(f->engine, channels_gone, f, limit);
-	struct chan_net_stats st;
 
-	if (ret == SIRCL_TIMEOUT) {
-		engine_lock(f->engine);
-		chan_net_stats(f->net, &st);
-		engine_unlock(f->engine);
-		ret = error_set(SIRCL_TIMEOUT,
-				"rank %d: %d channels and %d relayed channels of other ranks were still open "
-				"%llu ms after the end of this "
-				"communicator; a rank that used them may be stuck",
-				f->rank, st.channels, st.relays, (unsigned long long)(limit_ns / MSEC));
-	}
-
+	if (engine_wait_until(f->engine, channels_gone, f, limit) != SIRCL_SUCCESS)
+		return not_answered(f, limit_ns);
 	engine_lock(f->engine);
 	t = ctx_tick(f->ctx);
 	for (int side = 0; side < LINK_SIDES; side++)
 		if (f->link[side] && link_state(f->link[side]) != LINK_DEAD)
 			link_bye(f->link[side], &t);
 	engine_unlock(f->engine);
-	if (engine_wait_until(f->engine, both_closed, f, limit) != SIRCL_SUCCESS)
-		return error_set(
-			SIRCL_TIMEOUT,
-			"rank %d: a neighbour did not say goodbye within %llu ms; its process may be stuck",
-			f->rank, (unsigned long long)(limit_ns / MSEC));
-	return ret;
+	if (engine_wait_until(f->engine, bye_taken, f, limit) != SIRCL_SUCCESS)
+		return not_answered(f, limit_ns);
+	t = ctx_tick(f->ctx);
+	if (engine_wait_until(f->engine, both_closed, f, tick_min(limit, t.now + GOODBYE_LINGER)) !=
+	    SIRCL_SUCCESS)
+		log_info(&f->ctx->log, LOG_INIT,
+			 "leaving before a neighbour that has not come to its destroy yet");
+	return SIRCL_SUCCESS;
 }
 
 sircl_result_t fabric_stop(struct fabric *f, uint64_t limit_ns)

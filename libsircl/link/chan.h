@@ -60,6 +60,9 @@ struct link *chan_net_link(const struct chan_net *, enum link_side);
 bool chan_net_progress(struct chan_net *, struct tick *);
 uint64_t chan_net_deadline(const struct chan_net *);
 int chan_net_arm(struct chan_net *, struct pollfd *, int max);
+/* Every open channel's partner has opened it too, and its OPEN has come: from then on each of them can be
+ * closed to its end. Without that an end may have gone before its partner asks it for anything. */
+bool chan_net_met(const struct chan_net *);
 void chan_net_destroy(struct chan_net *); /* channels are closed; links are the caller's */
 
 void chan_net_notify(struct chan_net *, struct tick *, enum notice_kind, uint16_t subject, uint32_t code,

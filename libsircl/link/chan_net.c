@@ -206,6 +206,14 @@ int chan_net_arm(struct chan_net *net, struct pollfd *fds, int max)
 	return n;
 }
 
+bool chan_net_met(const struct chan_net *net)
+{
+	for (const struct chan *c = net->chans; c; c = c->next)
+		if (!c->closed && !c->met)
+			return false;
+	return true;
+}
+
 void chan_net_destroy(struct chan_net *net)
 {
 	if (!net)

@@ -133,6 +133,9 @@ bool link_idle(const struct link *);
 /* Two-phase goodbye: says BYE when idle; link_closed is true when both have. After it silence is no error. */
 void link_bye(struct link *, struct tick *);
 bool link_closed(const struct link *);
+/* The peer has our BYE, and with it everything: this end may close; the peer finds it gone, which is no
+ * error. */
+bool link_bye_taken(const struct link *);
 /* Fences every lane, then the link is LINK_DEAD with this error. For time limits and aborts; asynchronous. */
 void link_kill(struct link *, struct tick *, const struct sircl_error *why);
 void link_close(struct link *);

@@ -117,3 +117,8 @@ bool link_closed(const struct link *l)
 {
 	return (l->left && l->bye_wanted) || (l->bye_sent && l->peer_bye && l->una == l->next && !l->rx_news);
 }
+
+bool link_bye_taken(const struct link *l)
+{
+	return (l->left && l->bye_wanted) || (l->bye_sent && l->una == l->next);
+}

@@ -205,7 +205,8 @@ static void lane_timers(struct link *l, int i, struct tick *t)
 			ln->ops->fence(ln->lane, ln->epoch);
 		else
 			timer_at(l, ln->retry_at);
-	} else if (ln->phase == LL_DOWN && l->cfg.connects && l->connecting && !l->dying && !link_closed(l)) {
+	} else if (ln->phase == LL_DOWN && l->cfg.connects && l->connecting && !l->dying && !l->left &&
+		   !link_closed(l)) {
 		if (t->now >= ln->retry_at)
 			lane_try(l, i, t);
 		else

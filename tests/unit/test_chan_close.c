@@ -374,6 +374,54 @@ START_TEST(test_chan_opened_after_the_peer_has_closed_ends_at_once)
 }
 END_TEST
 
+/*
+ * The end of a node: it closes its channels once their partners have met, and says nothing any more from the
+ * moment that no channel and no relay is left. Then nobody may still need an answer from it.
+ */
+START_TEST(test_chan_met_ends_close_without_an_answer_from_who_has_left)
+{
+	for (uint64_t seed = 1; seed <= 200; seed++) {
+		struct chan *c[5][2];
+		int left = 0;
+		w_create(&w, 5, true, seed);
+		for (int i = 0; i < 5; i++)
+			w_open(&w, i, (i + 2) % 5, LINK_NEXT, 7, 4096, &c[i][0], &c[(i + 2) % 5][1]);
+		for (int k = 0; k < 2000; k++) {
+			bool all = true;
+			for (int i = 0; i < 5; i++)
+				all &= chan_net_met(w.net[i]);
+			if (all)
+				break;
+			w_step(&w);
+		}
+		for (int i = 0; i < 5; i++) {
+			struct tick t = w_tick(&w);
+			ck_assert(chan_net_met(w.net[i]));
+			chan_close(c[i][0], &t);
+			chan_close(c[i][1], &t);
+			for (uint64_t k = w_rand(&w, 40); k; k--)
+				w_step(&w);
+		}
+		for (int k = 0; k < 4000 && left < 5; k++) {
+			w_step(&w);
+			left = 0;
+			for (int i = 0; i < 5; i++) {
+				struct chan_net_stats st;
+				chan_net_stats(w.net[i], &st);
+				w.stopped[i] = !st.channels && !st.relays;
+				left += w.stopped[i];
+			}
+		}
+		ck_assert_msg(left == 5, "seed %llu: %d of 5 have left", (unsigned long long)seed, left);
+		memset(w.stopped, 0, sizeof(w.stopped));
+		for (int k = 0; k < 100; k++)
+			w_step(&w);
+		all_gone();
+		w_destroy(&w);
+	}
+}
+END_TEST
+
 START_TEST(test_chan_labels_go_round)
 {
 	w_create(&w, 3, true, 1);
@@ -400,4 +448,5 @@ W_MAIN("chan_close", test_chan_close_at_every_moment_of_a_staged_run,
        test_chan_dead_link_at_every_moment_ends_all_by_name, test_chan_far_ends_name_the_broken_cable,
        test_chan_own_dead_link_gives_the_links_sentence,
        test_chan_peer_receives_what_was_sent_before_the_close, test_chan_ends_meet_in_any_order,
-       test_chan_opened_after_the_peer_has_closed_ends_at_once, test_chan_labels_go_round)
+       test_chan_opened_after_the_peer_has_closed_ends_at_once,
+       test_chan_met_ends_close_without_an_answer_from_who_has_left, test_chan_labels_go_round)

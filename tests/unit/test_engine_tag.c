@@ -17,6 +17,9 @@ START_TEST(test_tag_text_names_the_call)
 	a.kind = COLL_ALL_GATHER;
 	op_tag_text(op_tag(4096 + 3, &a), text, sizeof(text));
 	ck_assert_str_eq(text, "all_gather of 1024 bfloat16, number 3");
+	a.meeting = true;
+	op_tag_text(op_tag(9, &a), text, sizeof(text));
+	ck_assert_str_eq(text, "sircl_comm_finalize (or destroy), number 9");
 }
 END_TEST
 
@@ -44,6 +47,9 @@ START_TEST(test_tag_differs_in_everything_that_matters)
 	a.kind = b.kind = COLL_ALL_GATHER; /* and an all-gather has no operation */
 	b.op = SIRCL_MAX;
 	ck_assert_uint_eq(op_tag(1, &a), op_tag(1, &b));
+	b = a;
+	b.meeting = true; /* the same call of a user is not the meeting at the end */
+	ck_assert_uint_ne(op_tag(1, &a), op_tag(1, &b));
 }
 END_TEST
 

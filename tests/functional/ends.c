@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How communicators end, with ranks as threads: in order, late, by calls that do not match; and that any
+ * number of them may begin and end in one process. `ends [N] [ROUNDS]`; SIRCL_TRANSPORT and SIRCL_LANES
+ * choose the lanes.
+ */
+#include <dirent.h>
+#include <stdint.h>
+#include <time.h>
+#include <unistd.h>
+#include "ranks.h"
+
+static int nranks = 4, rounds = 30;
+
+static double seconds(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+static void pause_ms(long ms)
+{
+	struct timespec t = { .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000 };
+
+	nanosleep(&t, NULL);
+}
+
+static void destroy(struct rank_ctx *r)
+{
+	EXPECT(r, sircl_comm_destroy(r->comm) == SIRCL_SUCCESS);
+	r->comm = NULL;
+}
+
+/* No traffic, or only calls with wrong arguments: channels may be closed before their partners have met. */
+static void nothing_done(struct rank_ctx *r)
+{
+	float a[4] = { 0 };
+	double t = seconds();
+
+	EXPECT(r, sircl_all_reduce(a, NULL, 4, SIRCL_FLOAT32, SIRCL_SUM, r->comm, SIRCL_HOST) ==
+			  SIRCL_INVALID_ARGUMENT);
+	destroy(r);
+	EXPECT(r, seconds() - t < 10);
+}
+
+static void late_to_destroy(struct rank_ctx *r)
+{
+	double t;
+
+	EXPECT(r, sircl_comm_finalize(r->comm) == SIRCL_SUCCESS);
+	if (r->rank == 1)
+		pause_ms(2500);
+	t = seconds();
+	destroy(r);
+	EXPECT(r, seconds() - t < 2);
+}
+
+/* What the library itself does at the end must not be taken for the same call of a user. */
+static void gather_meets_finalize(struct rank_ctx *r)
+{
+	unsigned char mine = 1, all[RANKS_MAX];
+	sircl_result_t got = r->rank == 0 ? sircl_all_gather(&mine, all, 1, SIRCL_UINT8, r->comm, SIRCL_HOST)
+					  : sircl_comm_finalize(r->comm);
+	const char *text = sircl_last_error(r->comm);
+
+	EXPECT(r, got != SIRCL_SUCCESS);
+	EXPECT(r, strstr(text, "has failed")
+			  ? strstr(text, "different calls") != NULL
+			  : strstr(text, "sircl_comm_finalize") && strstr(text, "all_gather"));
+	sircl_comm_destroy(r->comm);
+	r->comm = NULL;
+}
+
+static int entries(const char *path)
+{
+	DIR *d = opendir(path);
+	int n = 0;
+
+	while (d && readdir(d))
+		n++;
+	if (d)
+		closedir(d);
+	return n;
+}
+
+static long resident_kb(void)
+{
+	FILE *f = fopen("/proc/self/statm", "r");
+	long size = 0, pages = 0;
+
+	if (!f)
+		return 0;
+	if (fscanf(f, "%ld %ld", &size, &pages) != 2)
+		pages = 0;
+	fclose(f);
+	return pages * (sysconf(_SC_PAGESIZE) / 1024);
+}
+
+/* Threads that have just ended may be seen a moment longer. */
+static bool as_before(int fds, int threads)
+{
+	for (int i = 0; i < 200; i++) {
+		if (entries("/proc/self/fd") == fds && entries("/proc/self/task") == threads)
+			return true;
+		pause_ms(10);
+	}
+	return false;
+}
+
+static int many_rounds(void)
+{
+	int failed = 0, fds = 0, threads = 0, warm = rounds / 3;
+	long kb = 0;
+
+	for (int i = 0; i < rounds && !failed; i++) {
+		if (i == warm) {
+			pause_ms(100);
+			fds = entries("/proc/self/fd");
+			threads = entries("/proc/self/task");
+			kb = resident_kb();
+		}
+		failed = run_ranks("created and destroyed with nothing done", nranks, nothing_done) != 0;
+	}
+	if (!failed && (!as_before(fds, threads) || resident_kb() > kb + 2048)) {
+		printf("  FAIL left behind: %d descriptors (%d before), %d threads (%d), %ld KiB (%ld)\n",
+		       entries("/proc/self/fd"), fds, entries("/proc/self/task"), threads, resident_kb(), kb);
+		failed = 1;
+	}
+	printf("  %-4s %d rounds of create and destroy leave descriptors, threads and memory as they were\n",
+	       failed ? "FAIL" : "ok", rounds);
+	return failed;
+}
+
+static int forced(void)
+{
+	int failed;
+
+	setenv("SIRCL_ALGO", "ring", 1); /* no ring on a line of two: calls that ask for it are refused */
+	failed = run_ranks("an algorithm that is not possible does not stop the end", 2, nothing_done);
+	unsetenv("SIRCL_ALGO");
+	return failed;
+}
+
+int main(int argc, char **argv)
+{
+	int failed = 0, passed = 0;
+
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	nranks = argc > 1 ? atoi(argv[1]) : nranks;
+	rounds = argc > 2 ? atoi(argv[2]) : rounds;
+	if (nranks < 2 || nranks > RANKS_MAX || rounds < 1) {
+		fprintf(stderr, "usage: ends [N] [ROUNDS], 2 <= N <= %d\n", RANKS_MAX);
+		return 2;
+	}
+	run_ranks("a rank that comes late to destroy keeps nobody", nranks, late_to_destroy) ? failed++
+											     : passed++;
+	run_ranks("a user's all-gather meets finalize: an error", nranks, gather_meets_finalize) ? failed++
+												 : passed++;
+	forced() ? failed++ : passed++;
+	many_rounds() ? failed++ : passed++;
+	printf("%d passed, %d failed, 0 skipped\n", passed, failed);
+	return failed != 0;
+}

@@ -183,7 +183,9 @@ sircl_result_t sircl_comm_finalize(sircl_comm_t comm);
 
 /*
  * Frees a communicator; finalizes it first (see there: all ranks) if that was not done and it has not ended
- * with an error. Always frees; a result other than success tells what went wrong.
+ * with an error. Frees in any case; a result other than success tells what went wrong. (Not freed is what is
+ * no communicator, SIRCL_INVALID_ARGUMENT, or one that another thread is in a call with,
+ * SIRCL_INVALID_USAGE.)
  */
 sircl_result_t sircl_comm_destroy(sircl_comm_t comm);
 

@@ -4,6 +4,25 @@
 #include <string.h>
 #include "api/internal.h"
 
+sircl_result_t comm_error(const struct sircl_comm *c, struct sircl_error *e)
+{
+	if (c->team)
+		return team_error(c->team, e);
+	*e = (struct sircl_error){ .code = SIRCL_SUCCESS };
+	if (atomic_load_explicit(&c->aborted, memory_order_relaxed))
+		*e = abort_error(c);
+	return e->code;
+}
+
+struct sircl_error abort_error(const struct sircl_comm *c)
+{
+	struct sircl_error e = { .code = SIRCL_ABORTED };
+
+	snprintf(e.msg, sizeof(e.msg), "rank %d: sircl_comm_abort was called on communicator \"%s\"", c->rank,
+		 c->name);
+	return e;
+}
+
 sircl_result_t api_begin(sircl_comm_t comm, const char *call, bool usable)
 {
 	struct sircl_error e;
@@ -27,7 +46,7 @@ sircl_result_t api_begin(sircl_comm_t comm, const char *call, bool usable)
 		return api_end(comm, error_set(SIRCL_INVALID_USAGE,
 					       "%s: communicator \"%s\" is finalized: only destroy is legal",
 					       call, comm->name));
-	if (comm->team && team_error(comm->team, &e) != SIRCL_SUCCESS)
+	if (comm_error(comm, &e) != SIRCL_SUCCESS)
 		return api_end(comm, error_again(&e));
 	return SIRCL_SUCCESS;
 }

@@ -122,12 +122,17 @@ static void on_notice(void *user, struct tick *t, const struct chan_notice *n)
 {
 	struct sircl_comm *c = user;
 	struct sircl_error e = { .code = (sircl_result_t)n->code };
-	int origin = c->fabric ? c->fabric->rank_of[n->origin] : n->origin,
-	    subject = c->fabric ? c->fabric->rank_of[n->subject] : n->subject;
+	int origin, subject;
 
 	(void)t;
-	if (!c->team)
+	if (!c->team) { /* make_team looks at it */
+		if (!c->has_early)
+			c->early = *n;
+		c->has_early = true;
 		return;
+	}
+	origin = c->fabric->rank_of[n->origin];
+	subject = c->fabric->rank_of[n->subject];
 	if (n->kind == NOTICE_DEAD && n->origin == c->pos && lost_link(c)) {
 		e = *lost_link(c);
 	} else if (n->kind == NOTICE_DEAD) {
@@ -193,6 +198,8 @@ static sircl_result_t make_team(struct sircl_comm *c)
 	if (ret == SIRCL_SUCCESS)
 		ret = op_create(team, &c->op);
 	c->team = team; /* under the lock: on_notice reads it */
+	if (team && c->has_early)
+		on_notice(c, &t, &c->early);
 	engine_unlock(f->engine);
 	return ret;
 }
@@ -321,7 +328,8 @@ sircl_result_t sircl_comm_query(sircl_comm_t comm, sircl_info_t *info)
 	fill_links(comm, &i);
 	chan_net_stats(comm->fabric->net, &net);
 	i.memory_bytes += net.memory_bytes + engine_memory(comm->fabric->engine);
-	i.operations = comm->p2p_ops + comm->alone_ops + (comm->team ? team_ops(comm->team) : 0);
+	i.operations = atomic_load_explicit(&comm->ops, memory_order_relaxed) +
+		       (comm->team ? team_ops(comm->team) : 0);
 	engine_unlock(comm->fabric->engine);
 	memcpy(info, &i, info->size < sizeof(i) ? info->size : sizeof(i));
 	return SIRCL_SUCCESS;
@@ -334,27 +342,26 @@ sircl_result_t sircl_comm_async_error(sircl_comm_t comm, sircl_result_t *error)
 	if (!comm || comm->magic != COMM_MAGIC || !error)
 		return error_set(SIRCL_INVALID_ARGUMENT, "sircl_comm_async_error: %s",
 				 error ? "not a communicator" : "error is NULL");
-	*error = comm->team ? team_error(comm->team, &e) : SIRCL_SUCCESS;
+	*error = comm_error(comm, &e);
 	return SIRCL_SUCCESS;
 }
 
 sircl_result_t sircl_comm_abort(sircl_comm_t comm)
 {
-	struct sircl_error e = { .code = SIRCL_ABORTED };
+	struct sircl_error e;
 	struct tick t;
 
 	if (!comm || comm->magic != COMM_MAGIC)
 		return error_set(SIRCL_INVALID_ARGUMENT, "sircl_comm_abort: not a communicator");
-	if (!comm->team)
+	if (!comm->team) {
+		atomic_store_explicit(&comm->aborted, true, memory_order_relaxed);
 		return SIRCL_SUCCESS;
-	snprintf(e.msg, sizeof(e.msg), "rank %d: sircl_comm_abort was called on communicator \"%s\"",
-		 comm->rank, comm->name);
+	}
+	e = abort_error(comm);
 	engine_lock(comm->fabric->engine);
 	t = ctx_tick(&comm->ctx);
-	/* first the news, then the end of our channels, so that others hear why rather than that we are gone
-	 */
-	chan_net_notify(comm->fabric->net, &t, NOTICE_ABORT, (uint16_t)comm->pos, SIRCL_ABORTED, COMM_TEAM);
-	team_fail(comm->team, &e);
+	/* the team's channels are closed in a round of the driver, so behind the news why */
+	team_fail_all(comm->team, &t, &e, comm->pos);
 	engine_unlock(comm->fabric->engine);
 	engine_kick(comm->fabric->engine);
 	return SIRCL_SUCCESS;

@@ -31,7 +31,13 @@ struct sircl_comm {
 	struct op *op; /* the one blocking collective at a time */
 	struct comm_peer *peer;
 	struct comm_memory *memory;
-	uint64_t op_timeout, p2p_ops, alone_ops;
+	uint64_t op_timeout;
+	_Atomic uint64_t
+		ops; /* finished: point to point, and collectives of one rank; relaxed, for reports */
+	_Atomic bool
+		aborted; /* of one rank, which has no team that could end; relaxed: it says nothing else */
+	bool has_early; /* news that came before there was a team; engine locked */
+	struct chan_notice early;
 	_Atomic bool in_call; /* a thread is inside: a second one is refused */
 	_Atomic bool finalized;
 	struct sircl_error last; /* of the last failed call */
@@ -44,6 +50,10 @@ struct sircl_comm {
 sircl_result_t api_begin(sircl_comm_t, const char *call, bool usable);
 /* Ends it: keeps the sentence of a failure for sircl_last_error, returns `result`. */
 sircl_result_t api_end(sircl_comm_t, sircl_result_t result);
+
+/* What has ended the communicator, or SIRCL_SUCCESS. Any thread. */
+sircl_result_t comm_error(const struct sircl_comm *, struct sircl_error *);
+struct sircl_error abort_error(const struct sircl_comm *);
 
 /* One sentence for each wrong argument; no side effects. */
 sircl_result_t check_buffer(const char *call, const char *name, const void *p, size_t count);

@@ -46,8 +46,8 @@ static sircl_result_t channel(sircl_comm_t c, struct tick *t, int peer, struct c
 	int pos = position_of(c, peer);
 	struct chan_cfg cfg = { .id = P2P_CHANNEL, .peer = (uint16_t)pos, .via = way_to(c, pos) };
 
-	cfg.window =
-		(uint32_t)param_num(&c->ctx.params, neighbours(c, pos) ? PARAM_WINDOW : PARAM_RELAY_WINDOW);
+	cfg.window = chan_window(
+		param_num(&c->ctx.params, neighbours(c, pos) ? PARAM_WINDOW : PARAM_RELAY_WINDOW));
 	if (!c->peer[peer].chan)
 		CHECK(chan_open(c->fabric->net, t, &cfg, &c->peer[peer].chan));
 	*out = c->peer[peer].chan;
@@ -78,22 +78,58 @@ static bool ended(void *arg)
 }
 
 /* The communicator has ended meanwhile: the transfer must not touch the buffer any more before the caller
- * gets it back. */
+ * gets it back. A peer that does not give it back loses its link. */
 static sircl_result_t give_up(struct p2p *p, const struct sircl_error *why, int peer)
 {
-	struct engine *e = p->comm->fabric->engine;
+	struct fabric *f = p->comm->fabric;
 	struct sircl_error keep = *why;
+	struct link *l;
 	struct tick t;
 
-	engine_lock(e);
+	engine_lock(f->engine);
 	t = ctx_tick(&p->comm->ctx);
 	if (!ended(p)) {
 		chan_close(p->chan, &t);
 		p->comm->peer[peer].chan = NULL;
 	}
-	engine_unlock(e);
-	engine_wait_until(e, ended, p, t.now + p->comm->op_timeout);
+	engine_unlock(f->engine);
+	if (engine_wait_until(f->engine, ended, p, t.now + CLOSE_GRACE) == SIRCL_SUCCESS)
+		return error_again(&keep);
+	engine_lock(f->engine);
+	t = ctx_tick(&p->comm->ctx);
+	l = f->link[way_to(p->comm, position_of(p->comm, peer))];
+	if (link_state(l) != LINK_DEAD)
+		link_kill(l, &t, &keep);
+	engine_unlock(f->engine);
+	/* as with collectives: it ends with the last fence, and no error is worth a write to freed memory */
+	engine_wait_until(f->engine, ended, p, NEVER);
 	return error_again(&keep);
+}
+
+static bool has_failed(void *arg)
+{
+	const struct sircl_comm *c = arg;
+	struct sircl_error e;
+
+	return team_error(c->team, &e) != SIRCL_SUCCESS;
+}
+
+/* Ends the communicator, here and everywhere. */
+static sircl_result_t fail(sircl_comm_t c, const struct sircl_error *why, int peer)
+{
+	struct sircl_error e = *why;
+	struct tick t;
+
+	/* the peer has closed: it has a reason of its own, and the news of it may take another path */
+	if (e.code == SIRCL_REMOTE_ERROR)
+		engine_wait_until(c->fabric->engine, has_failed, c,
+				  c->ctx.clock(c->ctx.clock_arg) + HEARSAY_GRACE);
+	engine_lock(c->fabric->engine);
+	t = ctx_tick(&c->ctx);
+	team_fail_all(c->team, &t, &e, position_of(c, peer));
+	engine_unlock(c->fabric->engine);
+	team_error(c->team, &e);
+	return error_again(&e);
 }
 
 static sircl_result_t wait_for(struct p2p *p, int peer, size_t bytes)
@@ -121,8 +157,7 @@ static sircl_result_t wait_for(struct p2p *p, int peer, size_t bytes)
 		snprintf(e.msg, sizeof(e.msg), "rank %d: sircl_%s of %zu bytes with rank %d: %s", c->rank,
 			 p->sends ? "send" : "recv", bytes, peer, sircl_strerror(p->xfer.err));
 	}
-	team_fail(c->team, &e);
-	return error_again(&e);
+	return fail(c, &e, peer);
 }
 
 /* "send 12 elements of float" in 64 bits: type 8, number of the part 16, count 40. */
@@ -140,8 +175,7 @@ static sircl_result_t mismatch(sircl_comm_t c, int peer, sircl_type_t type, size
 		 "count and type on both ranks",
 		 c->rank, count, type_name(type), peer, (unsigned long long)(tag & ((1ull << 40) - 1)),
 		 tag >> 56 < SIRCL_TYPE_COUNT ? type_name((sircl_type_t)(tag >> 56)) : "?");
-	team_fail(c->team, &e);
-	return error_again(&e);
+	return fail(c, &e, peer);
 }
 
 static sircl_result_t one_part(struct p2p *p, void *buf, size_t bytes, uint64_t tag, int peer)
@@ -189,7 +223,7 @@ static sircl_result_t transfer(sircl_comm_t c, const char *call, void *buf, size
 		CHECK(ret);
 		at += n;
 	} while (at < bytes);
-	c->p2p_ops++;
+	atomic_fetch_add_explicit(&c->ops, 1, memory_order_relaxed);
 	return SIRCL_SUCCESS;
 }
 

@@ -63,6 +63,13 @@ sircl_result_t team_create(struct engine *, struct tick *, const struct team_cfg
 sircl_result_t team_error(const struct team *, struct sircl_error *);
 /* Ends the team with this error: running operations finish with it. Any thread. Does not tell others. */
 void team_fail(struct team *, const struct sircl_error *);
+/* The same with the token held, and tells all other ranks, with `subject` (position) as whom it is about.
+ * Nothing if the team has ended already: that was told. */
+void team_fail_all(struct team *, struct tick *, const struct sircl_error *, int subject);
+/* How long a failed end waits for the news why a peer has closed its channel, and for the peer to give back
+ * memory that it may still write to; then the link is killed, which fences its lanes. */
+#define HEARSAY_GRACE (150 * MSEC)
+#define CLOSE_GRACE (2 * SEC)
 void team_destroy(struct team *, struct tick *); /* closes channels; no operation may be running */
 
 struct op_args {

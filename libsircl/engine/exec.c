@@ -25,14 +25,9 @@ struct pass {
 
 void exec_fail(struct op *op, struct tick *tick, int subject)
 {
-	struct team *t = op->team;
-	struct sircl_error err;
+	struct sircl_error err = *error_last();
 
-	if (team_error(t, NULL) != SIRCL_SUCCESS)
-		return;
-	err = *error_last();
-	team_fail(t, &err);
-	chan_net_notify(t->engine->cfg.net, tick, NOTICE_ABORT, (uint16_t)subject, err.code, t->cfg.id);
+	team_fail_all(op->team, tick, &err, subject);
 }
 
 /* ---- conditions ---- */

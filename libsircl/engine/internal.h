@@ -21,8 +21,6 @@
 #define SCRATCH_LIMIT ((size_t)16 << 20)
 #define FLIGHT_OPS 64
 #define LATE_REPORT (30 * SEC)
-#define HEARSAY_GRACE (150 * MSEC) /* for the news why a peer has closed its end */
-#define CLOSE_GRACE (2 * SEC) /* for the peer to give back memory that it may still write to */
 
 enum exec_dir { DIR_SEND, DIR_RECV, DIRS };
 

@@ -73,7 +73,7 @@ sircl_result_t team_create(struct engine *e, struct tick *tick, const struct tea
 	t->cfg = *cfg;
 	snprintf(t->name, sizeof(t->name), "%s", cfg->name ? cfg->name : "comm");
 	t->cfg.name = t->name;
-	t->window = (uint32_t)((param_num(p, PARAM_WINDOW) + 4095) / 4096 * 4096);
+	t->window = chan_window(param_num(p, PARAM_WINDOW));
 	t->forced = (enum coll_algo)param_num(p, PARAM_ALGO);
 	t->deterministic = param_num(p, PARAM_DETERMINISTIC) != 0;
 	t->forced_slice = (size_t)param_num(p, PARAM_SLICE);
@@ -140,6 +140,14 @@ void team_fail(struct team *t, const struct sircl_error *err)
 		t->err.code = SIRCL_INTERNAL_ERROR;
 	atomic_store_explicit(&t->failed, 2, memory_order_release); /* partner: team_error, team_progress */
 	engine_kick(t->engine);
+}
+
+void team_fail_all(struct team *t, struct tick *tick, const struct sircl_error *err, int subject)
+{
+	if (team_error(t, NULL) != SIRCL_SUCCESS)
+		return;
+	team_fail(t, err);
+	chan_net_notify(t->engine->cfg.net, tick, NOTICE_ABORT, (uint16_t)subject, t->err.code, t->cfg.id);
 }
 
 uint64_t team_ops(const struct team *t)
@@ -246,9 +254,7 @@ static bool waits_for_news(struct team *t, struct tick *tick)
 		return false;
 	if (tick->now < t->hearsay_at)
 		return true;
-	team_fail(t, &t->hearsay);
-	chan_net_notify(t->engine->cfg.net, tick, NOTICE_ABORT, (uint16_t)t->cfg.pos, t->hearsay.code,
-			t->cfg.id);
+	team_fail_all(t, tick, &t->hearsay, t->cfg.pos);
 	return false;
 }
 

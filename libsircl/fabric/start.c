@@ -12,8 +12,8 @@ enum { RELAYED_CHANNELS = 16 };
 
 static void arena_sizes(const struct start *s, size_t *arena, size_t *relay)
 {
-	size_t window = (size_t)param_num(&s->ctx->params, PARAM_WINDOW),
-	       far = (size_t)param_num(&s->ctx->params, PARAM_RELAY_WINDOW);
+	size_t window = chan_window(param_num(&s->ctx->params, PARAM_WINDOW)),
+	       far = chan_window(param_num(&s->ctx->params, PARAM_RELAY_WINDOW));
 
 	*relay = s->cfg->n > 2 ? RELAYED_CHANNELS * far : 0;
 	*arena = 3 * window + *relay + (size_t)s->cfg->n * far;

@@ -78,6 +78,12 @@ struct chan_cfg {
 			    smaller) */
 };
 
+/* The window for SIRCL_WINDOW or SIRCL_RELAY_WINDOW, which may be any number of bytes. */
+static inline uint32_t chan_window(int64_t bytes)
+{
+	return (uint32_t)((bytes + 4095) / 4096 * 4096);
+}
+
 /* A transfer: written by progress only, poll it. */
 struct xfer {
 	uint64_t done; /* send: prefix whose source is free. recv: contiguous prefix landed (view mode:

@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# A rank is killed in the middle of all-reduces: every other rank ends with a sentence that names it, soon; nothing is left behind.
+# A rank is killed in the middle of all-reduces: every other rank ends with a sentence that names it, soon; nothing is left
+# behind. A rank is stopped while it may write to another's memory: that gets it back for certain.
 set -u
 B=${BUILD:-build}
 p=0 f=0
@@ -11,7 +12,7 @@ bad() { f=$((f + 1)); echo "  FAIL $*"; }
 ms() { date +%s%3N; }
 
 one() { # one TRANSPORT VICTIM
-	local t0 took i pids=() left named=0
+	local t0 took i pids=() kids left named=0
 	# started by hand: sircl run would end the others itself
 	for i in 0 1 2 3; do
 		SIRCL_RANK=$i SIRCL_NRANKS=4 SIRCL_TRANSPORT=$1 SIRCL_ROOT="unix:@sircl-death-$lab-$1-$2" SIRCL_SECRET=death$$ \
@@ -19,6 +20,7 @@ one() { # one TRANSPORT VICTIM
 		pids[i]=$!
 	done
 	sleep 0.7
+	kids=$(for i in "${pids[@]}"; do pgrep -P "$i"; done)
 	t0=$(ms)
 	pkill -KILL -P "${pids[$2]}"
 	for i in 0 1 2 3; do
@@ -29,7 +31,7 @@ one() { # one TRANSPORT VICTIM
 	for i in 0 1 2 3; do
 		[ "$i" = "$2" ] || ! grep -q "rank $2" "$tmp/$i" || named=$((named + 1))
 	done
-	left=$(pgrep -f "tests/ringcheck reduce 1048576 100000" | wc -l)
+	left=$(for i in $kids; do [ ! -e "/proc/$i" ] || echo "$i"; done | wc -l)
 	if [ "$took" -lt 3000 ] && [ $named = 3 ] && [ "$left" = 0 ]; then
 		ok "$1: rank $2 killed; the other three knew it by name and had ended after $took ms"
 	else
@@ -43,5 +45,12 @@ for v in 0 2; do one shm $v; done
 for v in 1 3 0; do one tcp $v; done
 median=$(sort -n "$tmp/times" | sed -n 3p)
 [ "$median" -lt 1000 ] && ok "median $median ms (< 1 s)" || bad "median $median ms"
+timeout -k 2 20 "$B/sircl" run -n 2 --transport tcp -- "$B/tests/ringcheck" stopped >"$tmp/stopped" 2>&1
+if grep -qx 'stopped: aborted, 0 lanes up' "$tmp/stopped"; then
+	ok "a receive that is aborted ends when the stopped sender can write no more"
+else
+	bad "a receive was given up although the stopped sender could still write"
+	head -n 5 "$tmp/stopped"
+fi
 echo "$p passed, $f failed, 0 skipped"
 [ $f = 0 ]

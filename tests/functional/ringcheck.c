@@ -3,18 +3,28 @@
  * One rank of a functional test, on the public header only. Rank and size come from SIRCL_RANK and
  * SIRCL_NRANKS.
  *
- *   ringcheck reduce BYTES ITERS     all-reduces of BYTES (float), every element checked
- *   ringcheck p2p A B BYTES ITERS    ranks A and B send to each other, ITERS messages of BYTES each way at
- * once is not possible with blocking calls: A sends, B answers; every byte checked; the others only hold the
- * ring up ringcheck stay                   creates, prints the facts, destroys
+ * ringcheck reduce BYTES ITERS: all-reduces of BYTES (float), every element checked.
+ *
+ * ringcheck p2p A B BYTES ITERS: ITERS times A sends BYTES to B, which answers; every byte checked. The
+ * others only hold the ring up.
+ *
+ * ringcheck stay: creates, prints the facts, destroys.
+ *
+ * ringcheck stopped: rank 1 stops itself; rank 0 waits for a message of it into memory that it may write to,
+ * and is aborted. The memory must be its own again before the call returns.
  *
  * Rank by rank it prints "rank R position P ring|line next RANK prev RANK" and "rank R lane next|prev L
  * BYTES" (payload sent per lane).
  */
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 #include "sircl/sircl.h"
 
 static int rank, size;
@@ -89,6 +99,59 @@ static void p2p(int a, int b, size_t bytes, int iters)
 	free(buf);
 }
 
+static void *abort_soon(void *arg)
+{
+	(void)arg;
+	nanosleep(&(struct timespec){ .tv_nsec = 300 * 1000 * 1000 }, NULL);
+	must(sircl_comm_abort(comm), "abort");
+	return NULL;
+}
+
+static bool is_stopped(pid_t pid)
+{
+	char path[64], state = '?';
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+	f = fopen(path, "re");
+	if (!f || fscanf(f, "%*d (%*[^)]) %c", &state) != 1)
+		state = '?';
+	if (f)
+		fclose(f);
+	return state == 'T';
+}
+
+/* A process that is stopped may go on at any time, with what it was allowed to do. */
+static int stopped(void)
+{
+	sircl_info_t i = { .size = sizeof(i) };
+	size_t bytes = 1 << 20;
+	sircl_result_t r;
+	pthread_t t;
+	pid_t pid = getpid();
+	void *p;
+
+	if (rank == 1) {
+		must(sircl_send(&pid, sizeof(pid), SIRCL_UINT8, 0, comm, SIRCL_HOST), "send");
+		raise(SIGSTOP);
+		return 0;
+	}
+	must(sircl_recv(&pid, sizeof(pid), SIRCL_UINT8, 1, comm, SIRCL_HOST), "recv");
+	must(sircl_mem_alloc(comm, bytes, &p), "mem_alloc");
+	while (!is_stopped(pid))
+		nanosleep(&(struct timespec){ .tv_nsec = 1000 * 1000 }, NULL);
+	if (pthread_create(&t, NULL, abort_soon, NULL) != 0)
+		exit(1);
+	r = sircl_recv(p, bytes, SIRCL_UINT8, 1, comm, SIRCL_HOST);
+	must(sircl_comm_query(comm, &i), "query");
+	printf("stopped: %s, %d lanes up\n", sircl_strerror(r), i.next_lanes + i.prev_lanes);
+	fflush(stdout); /* whoever runs us ends us when rank 1 is gone */
+	pthread_join(t, NULL);
+	kill(pid, SIGKILL);
+	sircl_comm_destroy(comm);
+	return 0;
+}
+
 static void report(void)
 {
 	sircl_info_t i = { .size = sizeof(i) };
@@ -118,16 +181,22 @@ static int env(const char *name)
 int main(int argc, char **argv)
 {
 	const char *mode = argc > 1 ? argv[1] : "";
+	sircl_config_t cfg = SIRCL_CONFIG_INIT;
 
 	rank = env("SIRCL_RANK");
 	size = env("SIRCL_NRANKS");
-	must(sircl_comm_create(&comm, NULL, rank, size, NULL), "create");
+	if (!strcmp(mode, "stopped"))
+		cfg.op_timeout_ms = 200;
+	must(sircl_comm_create(&comm, &cfg, rank, size, NULL), "create");
+	if (!strcmp(mode, "stopped") && size == 2)
+		return stopped();
 	if (!strcmp(mode, "reduce") && argc == 4)
 		reduce((size_t)atoll(argv[2]), atoi(argv[3]));
 	else if (!strcmp(mode, "p2p") && argc == 6)
 		p2p(atoi(argv[2]), atoi(argv[3]), (size_t)atoll(argv[4]), atoi(argv[5]));
 	else if (strcmp(mode, "stay")) {
-		fprintf(stderr, "usage: ringcheck reduce BYTES ITERS | p2p A B BYTES ITERS | stay\n");
+		fprintf(stderr,
+			"usage: ringcheck reduce BYTES ITERS | p2p A B BYTES ITERS | stay | stopped\n");
 		return 2;
 	}
 	report();

@@ -66,7 +66,9 @@ for part in "$@"; do
 			case $t in *.o | *.d) continue ;; esac
 			one "${t##*/}" 90 "$t"
 		done
-		[ -x "$BUILD/tests/sim" ] && one sim 120 "$BUILD/tests/sim"
+		# SIM_ARGS: fewer seeds for builds that run slowly
+		# shellcheck disable=SC2086
+		[ -x "$BUILD/tests/sim" ] && one sim 120 "$BUILD/tests/sim" ${SIM_ARGS:-}
 		;;
 	functional)
 		for t in tests/functional/*.sh; do

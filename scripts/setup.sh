@@ -6,7 +6,7 @@
 set -u
 declare -A GROUP=(
 	[build]="gcc make pkg-config libc6-dev libsodium-dev libsodium23 libjansson-dev"
-	[check]="check strace iproute2 iputils-ping util-linux procps binutils python3-minimal python3"
+	[check]="check strace iproute2 iputils-ping util-linux procps binutils python3"
 	[lint]="clang-format clang-tidy clang shellcheck"
 	[san]="clang valgrind"
 	[compare]="openmpi-bin libopenmpi-dev"

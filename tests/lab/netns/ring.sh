@@ -25,8 +25,8 @@ die() { echo "ring.sh: $*" >&2; exit 2; }
 # holder NAME: the process id of a holder, nothing if there is none
 holder() { pgrep -f -o "^sircl-lab-$LAB-$1 infinity$" 2>/dev/null; }
 
-# in_ns PID CMD...: never returns
-in_ns() { local pid=$1; shift; exec setpriv --pdeathsig KILL nsenter -t "$pid" -n -m -- "$@"; }
+# in_ns PID CMD...: never returns. -r: where this script runs in a chroot, so does the command
+in_ns() { local pid=$1; shift; exec setpriv --pdeathsig KILL nsenter -t "$pid" -n -m -r -- "$@"; }
 
 need() {
 	[ "$(id -u)" = 0 ] || { echo "ring.sh: not run: needs root for network namespaces"; exit 3; }
@@ -130,7 +130,7 @@ exec)
 	pid=$(holder "r$rank")
 	[ -n "$pid" ] || die "lab $LAB has no rank $rank"
 	shift 2
-	exec nsenter -t "$pid" -n -m -- "$@"
+	exec nsenter -t "$pid" -n -m -r -- "$@"
 	;;
 down)
 	need

@@ -35,7 +35,7 @@ ranks() {
 	return $rc
 }
 
-counter() { nsenter -t "$1" -n -m cat "/sys/class/net/$2/statistics/$3"; } # counter PID DEV tx_bytes
+counter() { nsenter -t "$1" -n -m -r cat "/sys/class/net/$2/statistics/$3"; } # counter PID DEV tx_bytes
 
 link_local() { nsenter -t "$1" -n ip -6 -o addr show dev "$2" scope link | sed 's/.*inet6 \([^/]*\).*/\1/'; }
 

@@ -46,7 +46,7 @@ typedef enum {
 	SIRCL_UNSUPPORTED =
 		3, /* legal, but not in this version or on this machine; the communicator is unharmed */
 	SIRCL_BAD_CONFIG = 4, /* a parameter, environment variable or configuration file */
-	SIRCL_SYSTEM_ERROR = 5, /* a call to the operating system failed */
+	SIRCL_SYSTEM_ERROR = 5, /* a call to the operating system failed, or the hardware (SIRCL_CHECKSUM) */
 	SIRCL_NO_MEMORY = 6,
 	SIRCL_TIMEOUT = 7, /* something did not happen within its limit */
 	SIRCL_REMOTE_ERROR = 8, /* another rank failed, left or died */

@@ -13,7 +13,8 @@ PARAM_INT(LANES, "SIRCL_LANES", NULL, "0", 0, 8,
 PARAM_ENUM(ALGO, "SIRCL_ALGO", NULL, "auto", "auto|two-matchings|exchange|ring",
 	   "forces one algorithm on the collectives that have it")
 PARAM_ENUM(DETERMINISTIC, "SIRCL_DETERMINISTIC", NULL, "0", "0|1", "1: sums in rank order, whatever the size")
-PARAM_ENUM(CHECKSUM, "SIRCL_CHECKSUM", NULL, "0", "0|1", "1: CRC32C over payload too, not only over headers")
+PARAM_ENUM(CHECKSUM, "SIRCL_CHECKSUM", NULL, "0", "0|1",
+	   "1: CRC32C over payload too, not only over headers; each hop checks it before it uses the data")
 PARAM_INT(START_TIMEOUT, "SIRCL_START_TIMEOUT", NULL, "60000", 100, 86400000,
 	  "limit for starting a communicator, ms")
 PARAM_INT(TIMEOUT, "SIRCL_TIMEOUT", NULL, "30000", 100, 86400000,

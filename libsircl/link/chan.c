@@ -20,6 +20,8 @@ sircl_result_t reason_code(const struct reason *r)
 		return SIRCL_NO_MEMORY;
 	case WHY_PROTOCOL:
 		return SIRCL_INTERNAL_ERROR;
+	case WHY_DAMAGED:
+		return SIRCL_SYSTEM_ERROR;
 	default:
 		return SIRCL_REMOTE_ERROR;
 	}
@@ -72,6 +74,12 @@ void chan_fail(struct chan *c, const struct reason *r)
 	case WHY_NO_WAY:
 		snprintf(text, sizeof(text),
 			 "the line of cables ends at rank %d; the other direction may have a way", at);
+		break;
+	case WHY_DAMAGED:
+		snprintf(text, sizeof(text),
+			 "what rank %d got from rank %d over lane %u of their cable is not what was sent "
+			 "(SIRCL_CHECKSUM): memory, cable or adapter is bad at one of them",
+			 at, to, (unsigned)r->detail);
 		break;
 	case WHY_TABLE:
 		snprintf(text, sizeof(text), "rank %d passes %u channels on that link already; close some",

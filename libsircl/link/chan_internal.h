@@ -23,6 +23,7 @@
  */
 #ifndef LINK_CHAN_INTERNAL_H
 #define LINK_CHAN_INTERNAL_H
+#include "base/crc32c.h"
 #include "link/chan.h"
 
 #define CHAN_LABELS 1024u /* directions per link and way; a label is (use of the index) << 10 | index */
@@ -39,8 +40,9 @@
 #define CHAN_RETRY (50 * USEC) /* when to try again to send what a link had no room for */
 
 enum chan_kind {
-	CHAN_DATA = 16, /* msg, fno, len, off: window position (direct: offset in the message), tag; LAST,
-			   DIRECT */
+	CHAN_DATA =
+		16, /* msg, fno, len, tag; LAST, DIRECT. off: low half of the window position (direct: the
+		       offset in the message); above it CRC32C of the bytes, with SIRCL_CHECKSUM, else 0 */
 	CHAN_OPEN, /* msg: id, fno: first frame number, off: window, tag: src | dst << 16 */
 	CHAN_ACCEPT, /* msg: frames, fno: fragment, off: region-0 offset of the window, tag: window */
 	CHAN_CREDIT, /* off: window position, fno: frame number up to which the sender may go */
@@ -66,6 +68,7 @@ enum chan_why {
 	WHY_LEFT, /* the neighbour `to` of `at` has said goodbye: it needs nothing more, and passes nothing on
 		   */
 	WHY_PROTOCOL, /* `at` has read a frame that must not be */
+	WHY_DAMAGED, /* `at` has got other bytes than `to` has sent; detail: lane */
 	WHY_END
 };
 struct reason {
@@ -126,8 +129,8 @@ struct tx {
 
 enum rx_frame_state { RX_EMPTY, RX_ARRIVED, RX_POSTED, RX_RELEASED };
 struct rx_frame {
-	uint8_t state, flags;
-	uint32_t len, msg;
+	uint8_t state, flags, lane;
+	uint32_t len, msg, check;
 	uint64_t off, tag;
 };
 struct rx {
@@ -252,6 +255,7 @@ struct chan_net {
 	struct chan *chans;
 	struct relay *relays;
 	bool reap; /* something may be freed */
+	bool checksum; /* SIRCL_CHECKSUM */
 	uint64_t now, opens; /* now: of the last tick */
 	uint32_t first; /* number of the first frame and message; 0 but in tests of the wrap */
 	struct reg reg[CHAN_REGS];
@@ -313,6 +317,12 @@ static inline uint16_t neighbour(const struct chan_net *net, int side)
 	return (uint16_t)((net->cfg.self + (side == LINK_NEXT ? 1 : net->cfg.n - 1)) % net->cfg.n);
 }
 
+/* What a frame says of its bytes. */
+static inline uint32_t chan_sum(const struct chan_net *net, const void *p, uint32_t len)
+{
+	return net->checksum ? crc32c(0, p, len) : 0;
+}
+
 /* chan_ctl.c: control frames */
 void hop_owe(struct chan_net *, struct hop *, unsigned owed);
 void ctl_flush(struct chan_net *, struct tick *, int side);
@@ -338,7 +348,9 @@ bool data_flush(struct chan_net *, struct tick *, int side);
 bool tx_place(const struct chan_net *, const struct tx *, uint32_t len, uint64_t *place);
 /* Whether `len` bytes may go in this turn. A fresh turn allows one frame of any size. */
 bool tx_turn(struct tx *, uint32_t len);
-enum link_put_result tx_put(struct chan_net *, struct tick *, struct tx *, struct link_put *, uint64_t place);
+/* check: CRC32C of the bytes, chan_sum(). */
+enum link_put_result tx_put(struct chan_net *, struct tick *, struct tx *, struct link_put *, uint64_t place,
+			    uint32_t check);
 void tx_credit(struct chan_net *, struct tx *, uint64_t limit, uint32_t flimit);
 void tx_released(struct chan_net *, struct tx *, uint32_t fno);
 void tx_end(struct chan_net *, struct tx *, struct reason); /* sends no more; FIN says why */

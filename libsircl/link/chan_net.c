@@ -25,6 +25,7 @@ sircl_result_t chan_net_create(const struct chan_net_cfg *cfg, struct chan_net *
 		return error_set(SIRCL_NO_MEMORY, "no memory for the channels of rank %d", cfg->ctx->rank);
 	}
 	net->cfg = *cfg;
+	net->checksum = param_num(&cfg->ctx->params, PARAM_CHECKSUM) != 0;
 	net->st.relay_limit = cfg->relay_limit;
 	net->st.memory_bytes = sizeof(*net) + (size_t)cfg->n * sizeof(*net->seen);
 	for (int i = 0; i < LINK_SIDES; i++) {

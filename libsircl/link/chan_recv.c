@@ -37,6 +37,31 @@ void rx_free(struct chan_net *net, struct rx *rx, int side)
 	rx->frame = NULL;
 }
 
+/* The channel is given up; nothing of what has not been handed on yet will be. */
+static void rx_give_up(struct chan_net *net, struct tick *t, struct rx *rx, struct reason why)
+{
+	rx_stop(net, rx, why);
+	if (rx->chan) {
+		chan_fail(rx->chan, &why);
+		chan_recv_end(rx->chan, t, why);
+	} else {
+		tx_end(net, &rx->relay->tx, why);
+	}
+}
+
+static void rx_damaged(struct chan_net *net, struct tick *t, struct rx *rx, const struct rx_frame *f)
+{
+	struct reason why = { .why = WHY_DAMAGED, .at = (uint16_t)net->cfg.self, .detail = f->lane };
+
+	why.to = neighbour(net, rx->chan ? (int)rx->chan->cfg.via : !rx->relay->tx.h.side);
+	log_warn(&net->cfg.ctx->log,
+		 "rank %d: %u bytes of message %u of channel %u came damaged over lane %u of the cable from "
+		 "rank %d; the channel is given up",
+		 rank_at(net, why.at), f->len, f->msg, rx->chan ? rx->chan->cfg.id : rx->relay->tx.id,
+		 f->lane, rank_at(net, why.to));
+	rx_give_up(net, t, rx, why);
+}
+
 static void rx_protocol(struct chan_net *net, struct tick *t, struct rx *rx, const char *what,
 			const struct link_frame *f)
 {
@@ -48,24 +73,23 @@ static void rx_protocol(struct chan_net *net, struct tick *t, struct rx *rx, con
 			 "%llu); the channel is given up",
 			 s ? s->id : 0, s ? rank_at(net, s->src) : -1, s ? rank_at(net, s->dst) : -1, what,
 			 f->fno, f->msg, f->len, (unsigned long long)f->off);
-	struct reason why = { .why = WHY_PROTOCOL, .at = (uint16_t)net->cfg.self };
-	rx_stop(net, rx, why);
-	if (rx->chan) {
-		chan_fail(rx->chan, &why);
-		chan_recv_end(rx->chan, t, why);
-	} else {
-		tx_end(net, &rx->relay->tx, why);
-	}
+	rx_give_up(net, t, rx, (struct reason){ .why = WHY_PROTOCOL, .at = (uint16_t)net->cfg.self });
 }
 
-static bool rx_frame_ok(const struct rx *rx, const struct rx_frame *f)
+/* The frame follows from the one before; its full window position is noted. */
+static bool rx_frame_ok(const struct chan_net *net, const struct rx *rx, struct rx_frame *f)
 {
-	if (f->len == 0 && !(f->flags & CHAN_LAST))
+	uint64_t place;
+
+	if ((f->len == 0 && !(f->flags & CHAN_LAST)) || (f->check && !net->checksum))
 		return false;
 	if (f->flags & CHAN_DIRECT)
 		return rx->chan != NULL;
-	return f->len <= rx_frag(rx) &&
-	       f->off == (f->len ? window_place(rx->next_pos, rx->window, f->len) : rx->next_pos);
+	place = f->len ? window_place(rx->next_pos, rx->window, f->len) : rx->next_pos;
+	if (f->len > rx_frag(rx) || f->off != (uint32_t)place)
+		return false;
+	f->off = place;
+	return true;
 }
 
 void rx_deliver(struct chan_net *net, struct tick *t, struct slot *s, const struct link_frame *f)
@@ -86,14 +110,19 @@ void rx_deliver(struct chan_net *net, struct tick *t, struct slot *s, const stru
 				.flags = f->flags,
 				.len = f->len,
 				.msg = f->msg,
-				.off = f->off,
+				.lane = f->lane,
+				.check = (uint32_t)(f->off >> 32),
+				.off = (uint32_t)f->off,
 				.tag = f->tag };
 	bool moved = false;
 	while (rx->next - rx->freed < rx->nframes && rx->frame[rx->next % rx->nframes].state == RX_ARRIVED) {
 		e = &rx->frame[rx->next % rx->nframes];
-		if (!rx_frame_ok(rx, e)) {
+		if (!rx_frame_ok(net, rx, e)) {
 			rx_protocol(net, t, rx, "a frame that does not follow from the one before", f);
 			e->flags |= CHAN_DIRECT; /* takes no place in the window */
+		} else if (!(e->flags & CHAN_DIRECT) && !rx->discard &&
+			   chan_sum(net, rx->base + e->off % rx->window, e->len) != e->check) {
+			rx_damaged(net, t, rx, e);
 		}
 		if (!(e->flags & CHAN_DIRECT))
 			rx->next_pos = e->off + round64(e->len);
@@ -245,8 +274,12 @@ static bool land(struct chan *c, struct tick *t, struct recv_msg *m, const struc
 {
 	struct xfer *x = m->x;
 	if (f->flags & CHAN_DIRECT) {
-		if (!m->granted || f->off != x->done || f->len > m->max - x->done)
+		if (!m->granted || f->off != (uint32_t)x->done || f->len > m->max - x->done)
 			return false;
+		if (chan_sum(c->net, m->buf + x->done, f->len) != f->check) {
+			rx_damaged(c->net, t, &c->rx, f);
+			return true;
+		}
 	} else {
 		if (f->len > m->max - x->done) {
 			recv_too_long(c, m);

@@ -47,7 +47,7 @@ bool tx_turn(struct tx *tx, uint32_t len)
 /* Puts the fragment that `p` describes as frame tx->fno; a windowed one at `place`. The caller moves on
  * unless the link says NO. */
 enum link_put_result tx_put(struct chan_net *net, struct tick *t, struct tx *tx, struct link_put *p,
-			    uint64_t place)
+			    uint64_t place, uint32_t check)
 {
 	struct link_frame *f = &p->frame;
 	bool direct = f->flags & CHAN_DIRECT;
@@ -59,6 +59,7 @@ enum link_put_result tx_put(struct chan_net *net, struct tick *t, struct tx *tx,
 		p->region = 0;
 		p->dst_off = tx->peer_off + place % tx->window;
 	}
+	f->off = (uint32_t)f->off | (uint64_t)check << 32;
 	p->owner = tx;
 	enum link_put_result r = link_put(net->side[tx->h.side].link, t, p);
 	if (r == LINK_PUT_NO)
@@ -149,7 +150,7 @@ static enum pump chan_pump(struct chan *c, struct tick *t)
 			p.dst_off = g->off + m->sent;
 		}
 		uint32_t fno = tx->fno;
-		enum link_put_result r = tx_put(net, t, tx, &p, place);
+		enum link_put_result r = tx_put(net, t, tx, &p, place, chan_sum(net, p.src, len));
 		if (r == LINK_PUT_NO)
 			return PUMP_FULL;
 		tx->frame[fno % tx->nframes] =

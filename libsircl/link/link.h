@@ -31,6 +31,7 @@ struct link_frame {
 	uint32_t msg, fno, len;
 	uint64_t off; /* the channel's offset, not an address */
 	uint64_t tag;
+	uint8_t lane; /* deliver only: by which it came */
 };
 
 /* A registered range, known to all lanes of the link. */

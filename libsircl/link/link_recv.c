@@ -54,7 +54,7 @@ static void owe_ack(struct link *l, struct tick *t, const struct frame_hdr *h)
 		l->ack_at = t->now + l->ack_delay;
 }
 
-static void deliver(struct link *l, struct tick *t, const struct frame_hdr *h)
+static void deliver(struct link *l, int lane, struct tick *t, const struct frame_hdr *h)
 {
 	struct link_frame f = { .label = h->label,
 				.kind = h->kind,
@@ -63,7 +63,8 @@ static void deliver(struct link *l, struct tick *t, const struct frame_hdr *h)
 				.fno = h->fno,
 				.len = h->len,
 				.off = h->off,
-				.tag = h->tag };
+				.tag = h->tag,
+				.lane = (uint8_t)lane };
 
 	switch (h->kind) {
 	case LINK_KIND_REGION:
@@ -99,12 +100,12 @@ static void frame_got(struct link *l, int lane, struct tick *t, const struct fra
 	if (ahead < 0 || (l->rx_bits[b / 64] >> b % 64 & 1)) {
 		l->stats.duplicates_refused++;
 		if (link_plant & LINK_BREAK_NO_DEDUP)
-			deliver(l, t, h);
+			deliver(l, lane, t, h);
 		return;
 	}
 	mark(l, s);
 	owe_ack(l, t, h);
-	deliver(l, t, h);
+	deliver(l, lane, t, h);
 }
 
 static void note_got(struct link *l, int lane, struct tick *t, const struct lane_note *note)

@@ -119,7 +119,7 @@ enum pump relay_pump(struct chan_net *net, struct tick *t, struct relay *r)
 			.ack_soon = f->len > CHAN_ACK_SOON &&
 				    ((f->flags & CHAN_LAST) || r->held > rx->window / 2),
 		};
-		enum link_put_result got = tx_put(net, t, tx, &p, place);
+		enum link_put_result got = tx_put(net, t, tx, &p, place, f->check);
 		if (got == LINK_PUT_NO) {
 			ret = PUMP_FULL;
 			break;

@@ -57,6 +57,11 @@ for algo in two-matchings exchange ring; do
 	# shellcheck disable=SC2086
 	SIRCL_SLICE=4096 SIRCL_WINDOW=65536 bench all_reduce --ranks 4 --algo $algo --digest -b 1K -e 256K -f 16 -d bfloat16 $few
 	if [ "$(digest)" = "$first" ]; then ok "$algo, small slices and window"; else bad "$algo, small slices: $(digest) is not $first"; fi
+	for how in shm tcp; do
+		# shellcheck disable=SC2086
+		SIRCL_CHECKSUM=1 bench all_reduce --ranks 4 --algo $algo --transport $how --digest -b 1K -e 256K -f 16 -d bfloat16 $few
+		if [ "$(digest)" = "$first" ]; then ok "$algo, checksums over $how"; else bad "$algo, checksums over $how: $(digest) is not $first"; fi
+	done
 	others="${others:-} $first"
 done
 if [ "$(echo "$others" | tr ' ' '\n' | sort -u | grep -c .)" = 3 ]; then ok "the digests of the algorithms differ: they see the order"; else bad "digests:$others"; fi

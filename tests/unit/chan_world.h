@@ -17,6 +17,7 @@
 #define W_NODES 8
 #define W_FLIGHT 64
 #define W_REGIONS 8
+#define W_LANE 5 /* by which everything comes */
 
 /* Check writes a line for every assertion it passes; what is asserted often only says something when it
  * fails. */
@@ -66,6 +67,7 @@ struct world {
 	struct chan_notice heard[W_NODES][64];
 	int nheard[W_NODES];
 	bool stopped[W_NODES]; /* its program is not run */
+	int damage; /* the how-manieth next frame with bytes lands with a bit turned round */
 	bool hostile; /* nodes tell lies: a put that lands nowhere is not ours to judge */
 };
 
@@ -131,6 +133,8 @@ static void w_land(struct link *l, struct flight *f)
 		if (!in)
 			ck_abort_msg("a put lands outside registered memory");
 		memcpy(m->p + f->put.dst_off, f->put.src, len);
+		if (w->damage && --w->damage == 0)
+			m->p[f->put.dst_off + w_rand(w, len)] ^= (uint8_t)(1u << w_rand(w, 8));
 	}
 landed:
 	f->landed = true;
@@ -163,6 +167,7 @@ bool link_progress(struct link *l, struct tick *t)
 		if (f->used && !f->delivered && f->note <= t->now) {
 			w_land(l->peer, f);
 			f->delivered = any = true;
+			f->put.frame.lane = W_LANE;
 			ops->deliver(net, l, t, &f->put.frame);
 		}
 		f = &l->out[i];

@@ -39,6 +39,7 @@ struct pair_end {
 	size_t win; /* offset of the places in the arena */
 	bool ack_soon, hold; /* hold: sends nothing */
 	int dead, regions;
+	uint64_t by_lane[LANES_MAX]; /* bytes delivered */
 	uint64_t region_len[LANE_REGIONS_MAX];
 	bool (*check_release)(struct pair_end *, uint32_t fno);
 };
@@ -76,6 +77,7 @@ static void pair_deliver(void *user, struct link *l, struct tick *t, const struc
 		pair_fail(e->pair, "header changed", f->fno);
 	e->seen[f->fno] = 1;
 	e->got++;
+	e->by_lane[f->lane % LANES_MAX] += f->len;
 	for (uint32_t i = 0; i < f->len; i++)
 		if (at[i] != pair_byte(!e->me, f->fno, i)) {
 			pair_fail(e->pair, "wrong bytes", f->fno);

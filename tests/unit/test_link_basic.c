@@ -193,8 +193,12 @@ START_TEST(test_link_stripes_equal_lanes_equally)
 		fake_must_finish(f, 20 * SEC);
 		pair_check(&f->p);
 		link_stats(f->p.end[0].link, &s);
-		for (int i = 0; i < 4; i++)
+		for (int i = 0; i < 4; i++) {
 			ck_assert_uint_ge(s.lane_bytes_sent[i], 400000);
+			/* the other end knows by which it came; the rest are STATEs */
+			ck_assert_uint_ge(f->p.end[1].by_lane[i], 400000);
+			ck_assert_uint_le(f->p.end[1].by_lane[i], s.lane_bytes_sent[i]);
+		}
 		fake_pair_free(f);
 	}
 }

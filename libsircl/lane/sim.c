@@ -291,6 +291,7 @@ void sim_cable_lane(struct sim *s, int cable, int lane, int a, int b, struct sim
 	w->sim = s;
 	w->cable = cable;
 	w->lane = lane;
+	w->rate = s->lane_rate;
 	for (int i = 0; i < 2; i++) {
 		w->end[i].sim = s;
 		w->end[i].wire = w;
@@ -302,6 +303,12 @@ void sim_cable_lane(struct sim *s, int cable, int lane, int a, int b, struct sim
 	*link = w;
 	*at_a = &w->end[0];
 	*at_b = &w->end[1];
+}
+
+void sim_lane_rate(struct sim *s, int cable, int lane, double gbps)
+{
+	sircl_assert(s->rated && gbps > 0);
+	sim_wire_of(s, cable, lane)->rate = gbps / 8;
 }
 
 struct sim_wire *sim_wire_of(struct sim *s, int cable, int lane)

@@ -62,6 +62,9 @@ int sim_node(struct sim *, const struct sim_program *); /* a new node's number *
 /* The two ends of lane `lane` of `cable` between nodes a and b (a != b, or the same pair twice for N = 2). */
 void sim_cable_lane(struct sim *, int cable, int lane, int a, int b, struct sim_port **at_a,
 		    struct sim_port **at_b);
+/* This lane runs at `gbps` each way instead of the fabric's lane_gbps, which must not be 0; before any
+ * traffic or in mid-flight. */
+void sim_lane_rate(struct sim *, int cable, int lane, double gbps);
 /* Runs until `finished` returns true (checked after every event), no event is left, or virtual time `until`.
  * Returns true if finished. */
 bool sim_run(struct sim *, bool (*finished)(void *arg), void *arg, uint64_t until);

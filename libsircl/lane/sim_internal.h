@@ -127,6 +127,7 @@ struct sim_port {
 struct sim_wire {
 	struct sim *sim;
 	int cable, lane;
+	double rate; /* bytes per ns, 0: no limit */
 	bool dead;
 	struct sim_port end[2];
 	struct sim_dir dir[2]; /* dir[i]: what end i sent */

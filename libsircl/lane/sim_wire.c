@@ -215,7 +215,7 @@ void wire_pump(struct sim_wire *w, int dir)
 		return;
 	}
 	c = f->queued < SIM_CHUNK ? f->queued : SIM_CHUNK;
-	t = serve(&d->busy, s->now, c, s->lane_rate);
+	t = serve(&d->busy, s->now, c, w->rate);
 	t = latest(t, serve(&n->tx_domain[w->lane % 2], s->now, c, s->domain_rate));
 	t = latest(t, serve(&n->tx_host, s->now, c, s->tx_rate));
 	d->busy = t;

@@ -220,6 +220,7 @@ bool link_progress(struct link *l, struct tick *t)
 	} else if (t->now >= l->ack_at) {
 		state_send_any(l, t); /* not after a gap: it would say that nothing has come meanwhile */
 	}
+	l->before = l->now;
 	l->now = t->now;
 	l->heard = 0;
 	for (int i = 0; i < l->nlanes; i++) {

@@ -50,8 +50,14 @@ struct link_lane {
 	uint64_t posted_bytes, done_bytes;
 	uint64_t *put_end; /* ring of posted_bytes after each put, done_mask + 1 of them */
 	uint32_t done_mask;
+	uint64_t head_since; /* since then the oldest put under way is the lane's work */
 	uint64_t rate_from, rate_bytes; /* the sample that runs */
-	double rate; /* bytes per ns; 0: not known */
+	double rate; /* bytes per ns; 0: not known. To judge lateness only */
+	uint32_t races; /* it was in */
+	double weight; /* speed against its sisters, found in races; the best has 1 */
+	uint64_t race_from, race_end, race_bytes; /* the race that runs */
+	uint64_t raced_at, tried_at; /* l->striped at its last race, and at that or the last probe */
+	uint64_t probe_gap; /* an idle lane is probed so many bytes after tried_at */
 	uint64_t bytes_sent;
 	struct lane_export arena; /* the peer's region 0 as this lane names it */
 	struct lane_export peer_exp[LANE_REGIONS_MAX];
@@ -121,6 +127,10 @@ struct link {
 	size_t stage_size;
 	uint64_t stage_head, stage_tail;
 	uint32_t turn; /* lossless lanes and ties take turns */
+	uint64_t striped; /* bytes posted on all lanes */
+	unsigned racing, rested; /* lanes in the race that runs; those of them that have run out of work */
+	uint64_t race_bytes; /* of all of them */
+	uint64_t race_gap; /* longest time between two passes in it */
 	bool wanted; /* a put was refused and none accepted since */
 	uint64_t moved_at; /* una has advanced, or the first frame of an idle link was wanted */
 
@@ -146,6 +156,7 @@ struct link {
 	bool busy; /* something of `pump` is left to do */
 	uint64_t bye_seq;
 	uint64_t now, opened_at, gone_since;
+	uint64_t before; /* `now` of the pass before this one */
 	uint64_t awake_since; /* the end of the last gap in which nobody drove this link */
 	uint64_t next_timer;
 	unsigned heard; /* lanes heard in this pass */
@@ -157,14 +168,20 @@ struct link {
 	uint64_t bad_headers;
 };
 
-/* link_put.c: the sending side: retention, striping, replay */
+/* link_stripe.c: which lane */
+int lane_best(const struct link *, uint16_t region, uint32_t len, unsigned without);
+void stripe_up(struct link *, struct link_lane *);
+void stripe_down(struct link *);
+void stripe_posted(struct link *, struct link_lane *, uint64_t now, uint32_t len);
+void stripe_done(struct link *, struct link_lane *, uint64_t puts);
+void stripe_idle(struct link *); /* nothing is under way, whatever LANE_DONE says */
+
+/* link_put.c: the sending side: retention, replay */
 bool put_control(struct link *, struct tick *, const struct link_frame *);
 void acked_to(struct link *, struct tick *, uint64_t cum);
 void acked_set(struct link *, struct tick *, const struct state_msg *);
 void replay_stale(struct link *, int lane, uint32_t floor);
 void replay_pump(struct link *, struct tick *);
-void lane_done(struct link_lane *, uint64_t now, uint64_t puts);
-int lane_best(const struct link *, uint16_t region, uint32_t len, unsigned without);
 bool lane_post(struct link *, struct link_lane *, struct tick *, struct frame_hdr *, struct lane_put *);
 static inline uint64_t ack_now(const struct link *l)
 {

@@ -50,6 +50,7 @@ void lane_suspect(struct link *l, int lane, struct tick *t, const char *why)
 	ln->stale = true;
 	ln->state_due = false;
 	l->nup--;
+	stripe_down(l);
 	l->stats.fences++;
 	if (l->dying || l->peer_bye)
 		log_info(&l->ctx->log, LOG_LINK, "link %s to rank %u: lane %d (%s %s) epoch %u is closed: %s",
@@ -109,8 +110,7 @@ void lane_came_up(struct link *l, int lane, struct tick *t, uint32_t epoch)
 	ln->states_sent = ln->states_echoed = ln->states_got = ln->echo_told = ln->probes = 0;
 	ln->up_at = ln->sent_at = ln->echoed_at = t->now;
 	ln->silent_since = 0;
-	ln->posted = ln->done = ln->posted_bytes = ln->done_bytes = ln->rate_bytes = 0;
-	ln->rate = 0;
+	stripe_up(l, ln);
 	ln->arena = *arena;
 	if (epoch > 1 && l->ever_up)
 		l->stats.reconnects++;

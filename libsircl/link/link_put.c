@@ -11,87 +11,6 @@
  */
 #include "link/link_internal.h"
 
-/* ---- lanes: which one, how fast ---- */
-
-static bool usable(const struct link *l, const struct link_lane *ln, uint16_t region, uint32_t len)
-{
-	return ln->phase == LL_UP && !ln->fresh &&
-	       (len == 0 || region == 0 || l->peer_region[region].lanes == (1u << l->nlanes) - 1);
-}
-
-/* The lane that will have finished `len` more bytes first, of those not in `without`; -1: none can carry it.
- */
-int lane_best(const struct link *l, uint16_t region, uint32_t len, unsigned without)
-{
-	double best_time = 0, sum = 0;
-	int best = -1, known = 0;
-	uint32_t from;
-
-	if (l->nlanes == 1)
-		return !without && usable(l, &l->lane[0], region, len) ? 0 : -1;
-	for (int i = 0; i < l->nlanes; i++)
-		if (l->lane[i].phase == LL_UP && l->lane[i].rate > 0) {
-			sum += l->lane[i].rate;
-			known++;
-		}
-	/* Start at a lane that changes every 16 frames: ties and lossless lanes, where time says nothing, are
-	 * spread without tearing every short run of frames apart. */
-	from = l->turn / 16;
-	for (int k = 0; k < l->nlanes; k++) {
-		int i = (int)((from + (uint32_t)k) % (uint32_t)l->nlanes);
-		const struct link_lane *ln = &l->lane[i];
-		double rate = ln->rate > 0 ? ln->rate : known ? sum / known : 1, time;
-
-		if ((without & (1u << i)) || !usable(l, ln, region, len))
-			continue;
-		if (l->lossless)
-			return i;
-		time = (double)(ln->posted_bytes - ln->done_bytes + len) / rate;
-		if (best < 0 || time < best_time) {
-			best = i;
-			best_time = time;
-		}
-	}
-	return best;
-}
-
-/* `puts` more puts of this lane are through. A rate is taken over stretches in which the lane was never idle.
- */
-void lane_done(struct link_lane *ln, uint64_t now, uint64_t puts)
-{
-	uint64_t end;
-
-	if (puts > ln->posted - ln->done)
-		puts = ln->posted - ln->done; /* given up before: put_end had no room to remember */
-	if (!puts)
-		return;
-	ln->done += puts;
-	end = ln->put_end[(ln->done - 1) & ln->done_mask];
-	ln->rate_bytes += end - ln->done_bytes;
-	ln->done_bytes = end;
-	if (ln->rate_bytes >= 128 << 10 && now > ln->rate_from) {
-		double r = (double)ln->rate_bytes / (double)(now - ln->rate_from);
-
-		ln->rate = ln->rate > 0 ? ln->rate + (r - ln->rate) / 8 : r;
-		ln->rate_bytes = 0;
-		ln->rate_from = now;
-	}
-	if (ln->done == ln->posted)
-		ln->rate_bytes = 0;
-}
-
-static void lane_posted(struct link_lane *ln, uint64_t now, uint32_t len)
-{
-	if (ln->posted == ln->done) {
-		ln->rate_from = now;
-		ln->rate_bytes = 0;
-	} else if (ln->posted - ln->done > ln->done_mask) {
-		lane_done(ln, now, 1); /* the provider is late with LANE_DONE: the oldest is through */
-	}
-	ln->posted_bytes += len;
-	ln->put_end[ln->posted++ & ln->done_mask] = ln->posted_bytes;
-}
-
 /* Posts one header with its bytes; every header carries the acknowledgement and the echo of now. */
 bool lane_post(struct link *l, struct link_lane *ln, struct tick *t, struct frame_hdr *h, struct lane_put *p)
 {
@@ -104,7 +23,7 @@ bool lane_post(struct link *l, struct link_lane *ln, struct tick *t, struct fram
 	ln->sent_at = t->now;
 	ln->bytes_sent += p->len;
 	if (!l->lossless)
-		lane_posted(ln, t->now, p->len);
+		stripe_posted(l, ln, t->now, p->len);
 	if (l->rx_news && !l->rx_ahead) { /* the cumulative number says everything */
 		l->rx_news = 0;
 		l->rx_news_bytes = 0;
@@ -288,12 +207,7 @@ static void moved(struct link *l, struct tick *t)
 	if (l->una != l->next)
 		return;
 	l->stage_tail = l->stage_head;
-	for (int i = 0; i < l->nlanes; i++) { /* nothing is under way, whatever LANE_DONE says */
-		struct link_lane *ln = &l->lane[i];
-
-		if (ln->done != ln->posted)
-			lane_done(ln, t->now, ln->posted - ln->done);
-	}
+	stripe_idle(l);
 }
 
 /* Everything below `cum` is at the peer. Callbacks may put new frames, so nothing is held across them. */

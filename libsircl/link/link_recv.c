@@ -162,7 +162,7 @@ void lane_event(struct link *l, int lane, struct tick *t, const struct lane_even
 		note_got(l, lane, t, &ev->note);
 		break;
 	case LANE_DONE:
-		lane_done(ln, t->now, ev->done);
+		stripe_done(l, ln, ev->done);
 		break;
 	case LANE_UP:
 		lane_came_up(l, lane, t, ev->epoch);

@@ -102,9 +102,10 @@ test_opposite_ranks() {
 		ranks "$tmp/p2p13" "0 1 2 3" "$build/tests/ringcheck" p2p 1 3 1000 100
 }
 
-# Over a run of large messages the kernel's byte counter of every lane must be within 5 % of ours.
+# Over a run of large messages the kernel's byte counter of every lane must be within 5 % of ours, and the two lanes of a
+# cable, which are equal, must carry about the same.
 test_lane_counters() {
-	local r side dev l ours kernel worst=0 diff rows=0
+	local r side dev l ours kernel worst=0 diff rows=0 first=0 least=50 part
 	declare -A was
 	for r in 0 1 2 3; do for dev in n0 n1 p0 p1; do was[$r$dev]=$(counter "${PID[r]}" $dev tx_bytes); done; done
 	ranks "$tmp/count" "0 1 2 3" env SIRCL_ALGO=ring "$build/tests/ringcheck" reduce 8388608 12 || { bad "run for lane counters"; return; }
@@ -115,10 +116,18 @@ test_lane_counters() {
 			diff=$((ours ? (kernel - ours) * 1000 / ours : 1000))
 			[ ${diff#-} -gt "$worst" ] && worst=${diff#-}
 			rows=$((rows + 1))
+			if [ "$l" = 0 ]; then
+				first=$ours
+			else
+				part=$((first + ours ? first * 100 / (first + ours) : 0))
+				[ $part -gt 50 ] && part=$((100 - part))
+				[ $part -lt "$least" ] && least=$part
+			fi
 			printf '    rank %d %s: ours %d, kernel %d bytes, %d per mille\n' "$r" "$dev" "$ours" "$kernel" "$diff"
 		done < <(grep ' lane ' "$tmp/count.$r")
 	done
 	check "kernel and library agree on the bytes of all 16 lane ends (worst $worst per mille)" [ $rows = 16 -a "$worst" -le 50 ]
+	check "equal lanes of a cable share its bytes (worst $least : $((100 - least)), at most 40 : 60)" [ $rows = 16 -a "$least" -ge 40 ]
 }
 
 test_permuted_ranks() {

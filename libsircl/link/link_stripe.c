@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which lane carries a frame: the one that will have finished it first, (bytes under way + its own) / weight.
+ *
+ * Weights compare lanes, and only lanes that work at the same time can be compared: whatever holds up this
+ * process or the peer's holds up all of them alike, while a rate taken alone would blame the lane that
+ * happened to be in use. So weights come from *races*. A race runs from when at least two lanes have work
+ * until each has finished something and RACE_BYTES are through. A lane that runs out of work while another
+ * still has some was not what we waited for: how fast it could have been is not known, so it may win weight
+ * by that race and never lose any. If all of them are found without work in one pass nothing is known.
+ *
+ * A lane that is hardly used is hardly raced. So that one bad measurement is not for ever, a lane that has
+ * been idle for a while (in bytes on its sisters, `probe_gap`) gets one frame while a sister is at work; when
+ * it turns out to be slow again it is left alone for four times as long.
+ */
+#include "link/link_internal.h"
+
+#define RACE_BYTES (512u << 10) /* a race is over */
+#define RACE_LEAST (128u << 10) /* fewer say nothing about bandwidth */
+#define RACE_LANE (16u << 10) /* nor do fewer of one lane: control messages are small */
+#define RACE_GAPS 4
+#define RACE_MEMORY (2u << 20) /* so many bytes ago a race counts half */
+#define UNTESTED 4 /* with fewer races behind it a lane has */
+#define UNTESTED_BYTES (1u << 20) /* no deeper queue than this, or one frame */
+#define PROBE_FIRST (4u << 20)
+#define PROBE_LAST (64u << 20)
+#define WEIGHT_LEAST (1.0 / 64)
+#define WEIGHT_ALIKE 1.5 /* lanes that differ by less take turns */
+
+static bool usable(const struct link *l, const struct link_lane *ln, uint16_t region, uint32_t len)
+{
+	return ln->phase == LL_UP && !ln->fresh &&
+	       (len == 0 || region == 0 || l->peer_region[region].lanes == (1u << l->nlanes) - 1);
+}
+
+static bool at_work(const struct link_lane *ln)
+{
+	return ln->phase == LL_UP && ln->posted != ln->done;
+}
+
+static unsigned bit(const struct link *l, const struct link_lane *ln)
+{
+	return 1u << (ln - l->lane);
+}
+
+/* The lane that will have finished `len` more bytes first, of those not in `without`; -1: none can carry it.
+ */
+int lane_best(const struct link *l, uint16_t region, uint32_t len, unsigned without)
+{
+	double best_time = 0;
+	int best = -1, probe = -1;
+	uint32_t from;
+
+	if (l->nlanes == 1)
+		return !without && usable(l, &l->lane[0], region, len) ? 0 : -1;
+	/* Start at a lane that changes every 16 frames: ties and lossless lanes, where time says nothing, are
+	 * spread without tearing every short run of frames apart. */
+	from = l->turn / 16;
+	for (int k = 0; k < l->nlanes; k++) {
+		int i = (int)((from + (uint32_t)k) % (uint32_t)l->nlanes);
+		const struct link_lane *ln = &l->lane[i];
+		double weight = ln->weight * WEIGHT_ALIKE >= 1 ? 1 : ln->weight, time;
+		uint64_t out = ln->posted_bytes - ln->done_bytes;
+
+		if ((without & (1u << i)) || !usable(l, ln, region, len))
+			continue;
+		if (l->lossless)
+			return i;
+		if (len >= RACE_LANE && !at_work(ln) && l->striped - ln->tried_at >= ln->probe_gap)
+			probe = i;
+		time = (double)(out + len) / weight;
+		if (best < 0 || time < best_time) {
+			best = i;
+			best_time = time;
+		}
+	}
+	if (best < 0 || l->lossless || !at_work(&l->lane[best]))
+		return best;
+	if (probe >= 0)
+		return probe;
+	/* Nobody knows yet whether it is the best: wait for it, but do not pile more on it, nor on a worse
+	 * one. */
+	if (len >= RACE_LANE && l->nup > 1 && l->lane[best].races < UNTESTED &&
+	    l->lane[best].posted_bytes - l->lane[best].done_bytes + len > UNTESTED_BYTES)
+		return -1;
+	return best;
+}
+
+/* ---- races ---- */
+
+static void race_start(struct link *l)
+{
+	unsigned who = 0;
+
+	l->racing = l->rested = 0;
+	l->race_bytes = l->race_gap = 0;
+	for (int i = 0; i < l->nlanes; i++) {
+		struct link_lane *ln = &l->lane[i];
+
+		if (!at_work(ln))
+			continue;
+		who |= 1u << i;
+		ln->race_from = ln->race_end = ln->head_since;
+		ln->race_bytes = 0;
+	}
+	if (who & (who - 1))
+		l->racing = who;
+}
+
+/* Whether every lane in the race has finished enough, and long enough against how late we may have seen it.
+ */
+static bool race_all_in(const struct link *l)
+{
+	for (int i = 0; i < l->nlanes; i++)
+		if ((l->racing & (1u << i)) &&
+		    (l->lane[i].race_bytes < RACE_LANE ||
+		     (!l->rested && l->lane[i].race_end - l->lane[i].race_from < RACE_GAPS * l->race_gap)))
+			return false;
+	return true;
+}
+
+static void race_judge(struct link *l)
+{
+	double speed[LANES_MAX] = { 0 }, speeds = 0, weights = 0, top = 0;
+	unsigned last = 0;
+
+	if (l->race_bytes < RACE_LEAST)
+		return;
+	for (int i = 0; i < l->nlanes; i++)
+		if ((l->rested & (1u << i)) && l->lane[i].race_end == l->now)
+			last |= 1u << i;
+	if (l->rested == l->racing)
+		l->rested &= ~last; /* those that we waited for */
+	if (!l->rested && last == l->racing)
+		return;
+	for (int i = 0; i < l->nlanes; i++) {
+		struct link_lane *ln = &l->lane[i];
+
+		if (!(l->racing & (1u << i)))
+			continue;
+		if (ln->race_end <= ln->race_from)
+			return;
+		speed[i] = (double)ln->race_bytes / (double)(ln->race_end - ln->race_from);
+		speeds += speed[i];
+		weights += ln->weight;
+	}
+	for (int i = 0; i < l->nlanes; i++) /* a lane that ran out of work can not lose */
+		if ((l->rested & (1u << i)) && speed[i] / speeds * weights < l->lane[i].weight)
+			return;
+	for (int i = 0; i < l->nlanes; i++) {
+		struct link_lane *ln = &l->lane[i];
+		double age = (double)(l->striped - ln->raced_at), gain = age / (age + RACE_MEMORY);
+
+		if (gain > 0.5 || ln->races < UNTESTED)
+			gain = 0.5;
+
+		if (l->racing & (1u << i))
+			ln->weight += gain * (speed[i] / speeds * weights - ln->weight);
+		if (ln->phase == LL_UP && ln->weight > top)
+			top = ln->weight;
+	}
+	for (int i = 0; i < l->nlanes; i++) {
+		struct link_lane *ln = &l->lane[i];
+
+		ln->weight = ln->weight / top > WEIGHT_LEAST ? ln->weight / top : WEIGHT_LEAST;
+		if (ln->weight * 2 > 1)
+			ln->probe_gap = PROBE_FIRST;
+		if (l->racing & (1u << i)) {
+			ln->raced_at = ln->tried_at = l->striped;
+			ln->races++;
+		}
+	}
+}
+
+/* ---- what lanes do ---- */
+
+void stripe_up(struct link *l, struct link_lane *ln)
+{
+	ln->posted = ln->done = ln->posted_bytes = ln->done_bytes = ln->rate_bytes = 0;
+	ln->rate = 0;
+	ln->weight = 1;
+	ln->races = 0;
+	ln->raced_at = ln->tried_at = l->striped;
+	ln->probe_gap = PROBE_FIRST;
+}
+
+/* A lane is not up any more: the others go on without it. */
+void stripe_down(struct link *l)
+{
+	race_start(l);
+}
+
+/* `puts` more puts are through. A rate is taken over stretches in which the lane was never idle. */
+static void through(struct link *l, struct link_lane *ln, uint64_t puts)
+{
+	uint64_t end, bytes, now = l->now; /* one time for all that a pass finds */
+
+	ln->done += puts;
+	end = ln->put_end[(ln->done - 1) & ln->done_mask];
+	bytes = end - ln->done_bytes;
+	ln->rate_bytes += bytes;
+	ln->done_bytes = end;
+	if (ln->rate_bytes >= 128 << 10 && now > ln->rate_from) {
+		double r = (double)ln->rate_bytes / (double)(now - ln->rate_from);
+
+		ln->rate = ln->rate > 0 ? ln->rate + (r - ln->rate) / 8 : r;
+		ln->rate_bytes = 0;
+		ln->rate_from = now;
+	}
+	if (ln->done == ln->posted)
+		ln->rate_bytes = 0;
+	ln->head_since = l->before; /* it was through after the pass before, at the earliest */
+	if (l->racing & ~l->rested & bit(l, ln)) {
+		ln->race_bytes += bytes;
+		ln->race_end = now;
+		l->race_bytes += bytes;
+		if (now - l->before > l->race_gap)
+			l->race_gap = now - l->before;
+	}
+}
+
+void stripe_done(struct link *l, struct link_lane *ln, uint64_t puts)
+{
+	if (puts > ln->posted - ln->done)
+		puts = ln->posted - ln->done; /* given up before: put_end had no room to remember */
+	if (!puts)
+		return;
+	through(l, ln, puts);
+	if (!(l->racing & bit(l, ln)))
+		return;
+	if (ln->done == ln->posted) {
+		if (ln->race_bytes < RACE_LANE) { /* it only had a few words to say */
+			race_start(l);
+			return;
+		}
+		l->rested |= bit(l, ln);
+	}
+	if ((l->race_bytes >= RACE_BYTES || l->rested) && race_all_in(l)) {
+		race_judge(l);
+		race_start(l);
+	}
+}
+
+void stripe_idle(struct link *l)
+{
+	for (int i = 0; i < l->nlanes; i++)
+		stripe_done(l, &l->lane[i], l->lane[i].posted - l->lane[i].done);
+}
+
+void stripe_posted(struct link *l, struct link_lane *ln, uint64_t now, uint32_t len)
+{
+	bool was_idle = ln->posted == ln->done;
+
+	if (was_idle) {
+		ln->rate_from = ln->head_since = now;
+		ln->rate_bytes = 0;
+		if (len >= RACE_LANE && l->striped - ln->tried_at >= ln->probe_gap) { /* the probe */
+			ln->tried_at = l->striped;
+			if (ln->weight * 2 <= 1 && ln->probe_gap < PROBE_LAST)
+				ln->probe_gap *= 4;
+		}
+	} else if (ln->posted - ln->done > ln->done_mask) {
+		stripe_done(l, ln, 1); /* the provider is late with LANE_DONE: the oldest is through */
+	}
+	ln->posted_bytes += len;
+	l->striped += len;
+	ln->put_end[ln->posted++ & ln->done_mask] = ln->posted_bytes;
+	if (was_idle && !l->racing && l->nup > 1)
+		race_start(l);
+}

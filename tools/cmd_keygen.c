@@ -12,15 +12,12 @@
 int cmd_keygen(int argc, char **argv)
 {
 	char text[2 * KEY_BYTES + 2];
-	uint8_t key[KEY_BYTES];
 	int fd, saved = 0;
 
 	if (argc != 2 || argv[1][0] == '-' || argv[1][0] == '\0')
 		return tool_error("keygen", "takes the name of the file to make, and nothing else");
-	if (auth_random(key, sizeof(key)) != SIRCL_SUCCESS)
+	if (auth_random_hex(text, KEY_BYTES) != SIRCL_SUCCESS)
 		return tool_error("keygen", "%s", error_last()->msg);
-	for (int i = 0; i < KEY_BYTES; i++)
-		snprintf(text + 2 * i, sizeof(text) - 2 * (size_t)i, "%02x", key[i]);
 	text[sizeof(text) - 2] = '\n';
 	fd = open(argv[1], O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	if (fd < 0 && errno == EEXIST)
@@ -34,7 +31,6 @@ int cmd_keygen(int argc, char **argv)
 		saved = errno;
 	if (close(fd) != 0 && saved == 0)
 		saved = errno;
-	explicit_bzero(key, sizeof(key));
 	explicit_bzero(text, sizeof(text));
 	if (saved != 0) {
 		unlink(argv[1]);

@@ -135,26 +135,14 @@ static int parse(struct job *j, int argc, char **argv)
 	return 0;
 }
 
-static sircl_result_t hex_random(char *hex, int bytes)
-{
-	uint8_t b[KEY_BYTES];
-
-	sircl_assert(bytes <= KEY_BYTES);
-	CHECK(auth_random(b, (size_t)bytes));
-	for (int i = 0; i < bytes; i++)
-		snprintf(hex + 2 * i, 3, "%02x", b[i]);
-	explicit_bzero(b, sizeof(b));
-	return SIRCL_SUCCESS;
-}
-
 /* The secret and the place where the ranks meet: a unix socket without a file, which rank 0's library opens.
  */
 static sircl_result_t make_job(struct job *j)
 {
 	char tag[2 * 8 + 1];
 
-	CHECK(hex_random(j->secret, KEY_BYTES));
-	CHECK(hex_random(tag, 8));
+	CHECK(auth_random_hex(j->secret, KEY_BYTES));
+	CHECK(auth_random_hex(tag, 8));
 	snprintf(j->root, sizeof(j->root), "unix:@sircl-%s-%s", j->lab, tag);
 	return SIRCL_SUCCESS;
 }

@@ -46,6 +46,8 @@ sircl_result_t key_ring_mac(const struct key_ring *, const void *msg, size_t n, 
 bool key_ring_verify(const struct key_ring *, const void *msg, size_t n,
 		     const uint8_t mac[16]); /* under any key of the ring */
 sircl_result_t auth_random(void *buf, size_t n);
+/* `n` random bytes as 2 n digits and a NUL. For secrets; KEY_BYTES at most. */
+sircl_result_t auth_random_hex(char *hex, size_t n);
 
 enum auth_state { AUTH_START, AUTH_SENT1, AUTH_SENT2, AUTH_OK, AUTH_FAILED };
 struct auth {

@@ -47,6 +47,22 @@ sircl_result_t auth_random(void *buf, size_t n)
 	return SIRCL_SUCCESS;
 }
 
+sircl_result_t auth_random_hex(char *hex, size_t n)
+{
+	static const char digit[] = "0123456789abcdef";
+	uint8_t b[KEY_BYTES];
+
+	sircl_assert(n <= sizeof(b));
+	CHECK(auth_random(b, n));
+	for (size_t i = 0; i < n; i++) {
+		hex[2 * i] = digit[b[i] >> 4];
+		hex[2 * i + 1] = digit[b[i] & 15];
+	}
+	hex[2 * n] = '\0';
+	explicit_bzero(b, sizeof(b));
+	return SIRCL_SUCCESS;
+}
+
 static void hash_part(const struct sodium *s, crypto_generichash_state *st, const void *p, size_t n)
 {
 	uint8_t len[8];

@@ -20,8 +20,9 @@ PARAM_INT(START_TIMEOUT, "SIRCL_START_TIMEOUT", NULL, "60000", 100, 86400000,
 PARAM_INT(TIMEOUT, "SIRCL_TIMEOUT", NULL, "30000", 100, 86400000,
 	  "limit for a stalled transport inside a collective, ms")
 PARAM_INT(HEARTBEAT, "SIRCL_HEARTBEAT", NULL, "50", 1, 10000, "time between heartbeats of an idle lane, ms")
-PARAM_INT(SUSPECT, "SIRCL_SUSPECT", NULL, "250", 5, 60000,
-	  "silence after which a lane is suspected while its sisters are heard, ms")
+PARAM_INT(
+	SUSPECT, "SIRCL_SUSPECT", NULL, "250", 5, 60000,
+	"silence after which a lane is suspected while its sisters are heard, ms; at least three heartbeats")
 PARAM_SIZE(WINDOW, "SIRCL_WINDOW", NULL, "1M", 65536, 268435456,
 	   "bytes that a channel may have in flight to a neighbour")
 PARAM_SIZE(RELAY_WINDOW, "SIRCL_RELAY_WINDOW", NULL, "256K", 65536, 268435456,
@@ -42,9 +43,11 @@ PARAM_STR(IFNAME, "SIRCL_IFNAME", NULL, "",
 	  "interfaces that may be lanes (prefix list, = exact, ^ not); unset: all that qualify")
 PARAM_STR(LAB, "SIRCL_LAB", NULL, "",
 	  "tag in the name of every socket and file of a job; unset: the process id of its root")
-PARAM_INT(RANK, "SIRCL_RANK", NULL, "-1", -1, 65535, "rank of this process, set by sircl run; -1: unset")
-PARAM_INT(NRANKS, "SIRCL_NRANKS", NULL, "0", 0, 65535, "number of ranks, set by sircl run; 0: unset")
+PARAM_INT(RANK, "SIRCL_RANK", NULL, "-1", -1, 65535,
+	  "rank of this process, set by sircl run for programs to read; -1: unset")
+PARAM_INT(NRANKS, "SIRCL_NRANKS", NULL, "0", 0, 65535,
+	  "number of ranks, set by sircl run for programs to read; 0: unset")
 PARAM_INT(LOCAL_RANK, "SIRCL_LOCAL_RANK", NULL, "-1", -1, 65535,
-	  "rank among the processes of this machine, set by sircl run; -1: unset")
+	  "rank among the processes of this machine, set by sircl run for programs to read; -1: unset")
 PARAM_INT(LOCAL_NRANKS, "SIRCL_LOCAL_NRANKS", NULL, "0", 0, 65535,
-	  "number of ranks on this machine, set by sircl run; 0: unset")
+	  "number of ranks on this machine, set by sircl run for programs to read; 0: unset")

@@ -95,19 +95,6 @@ const char *address_text(const struct address *a, char buf[ADDRESS_TEXT])
 	return buf;
 }
 
-sircl_result_t address_fresh_unix(const struct sircl_ctx *ctx, struct address *a)
-{
-	const char *lab = param_str(&ctx->params, PARAM_LAB);
-	char name[80], pid[24];
-	uint8_t r[6];
-
-	CHECK(auth_random(r, sizeof(r)));
-	snprintf(pid, sizeof(pid), "%d", (int)getpid());
-	snprintf(name, sizeof(name), "unix:@sircl-%.32s-%02x%02x%02x%02x%02x%02x", lab ? lab : pid, r[0],
-		 r[1], r[2], r[3], r[4], r[5]);
-	return address_parse(name, "fresh address", a);
-}
-
 /* Unique id, 128 bytes: "SIRC", version 1, family, port 2, secret 16, address 16, scope 4, name length 1,
  * name 79, crc32c 4. */
 enum { ID_VERSION = 1, ID_NAME = 79 };

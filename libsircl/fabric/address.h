@@ -23,8 +23,6 @@ bool address_is_unix(const struct address *);
  * with the default route, else the first that is up with a global address, else loopback.
  */
 sircl_result_t address_management(const struct sircl_ctx *, struct address *);
-/* A fresh abstract unix address, tagged. */
-sircl_result_t address_fresh_unix(const struct sircl_ctx *, struct address *);
 
 sircl_result_t id_pack(sircl_unique_id_t *, const struct address *, const uint8_t secret[ID_SECRET]);
 /* Checks magic, version and hash. */

@@ -48,7 +48,4 @@ struct fabric_cfg {
 sircl_result_t fabric_start(const struct fabric_cfg *, struct fabric **);
 /* Orderly: BYE on both links, waits at most `limit_ns`, then frees everything. */
 sircl_result_t fabric_stop(struct fabric *, uint64_t limit_ns);
-
-/* For sircl run and others that start ranks: a secret for SIRCL_SECRET (hex), at least 65 bytes of room. */
-sircl_result_t fabric_make_secret(char *hex, size_t n);
 #endif

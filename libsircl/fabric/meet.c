@@ -89,14 +89,3 @@ sircl_result_t fabric_make_id(struct sircl_ctx *ctx, sircl_unique_id_t *id, stru
 	key_ring_wipe(&keys);
 	return ret;
 }
-
-sircl_result_t fabric_make_secret(char *hex, size_t n)
-{
-	uint8_t r[KEY_BYTES];
-
-	sircl_assert(n > 2 * sizeof(r));
-	CHECK(auth_random(r, sizeof(r)));
-	for (size_t i = 0; i < sizeof(r); i++)
-		snprintf(hex + 2 * i, 3, "%02x", r[i]);
-	return SIRCL_SUCCESS;
-}

@@ -8,12 +8,12 @@
 #include "base/crc32c.h"
 #include "fabric/wire.h"
 
-#define RECORD_WIRE 1 /* format of frames between ranks; a change that old ranks cannot read raises it */
+#define RECORD_WIRE 2 /* format of frames between ranks; a change that old ranks cannot read raises it */
 
-/* Everything that decides what ranks send each other, or which bits come out. */
-static const enum param_id must_agree[] = { PARAM_TRANSPORT, PARAM_ALGO,   PARAM_DETERMINISTIC,
-					    PARAM_CHECKSUM,  PARAM_WINDOW, PARAM_RELAY_WINDOW,
-					    PARAM_SLICE };
+/* Everything that decides what ranks send each other and when, or which bits come out. */
+static const enum param_id must_agree[] = { PARAM_TRANSPORT, PARAM_ALGO,      PARAM_DETERMINISTIC,
+					    PARAM_CHECKSUM,  PARAM_WINDOW,    PARAM_RELAY_WINDOW,
+					    PARAM_SLICE,     PARAM_HEARTBEAT, PARAM_SUSPECT };
 #define AGREE ((int)(sizeof(must_agree) / sizeof(*must_agree)))
 _Static_assert(sizeof(must_agree) / sizeof(*must_agree) <= RECORD_PARAMS_MAX,
 	       "RECORD_PARAMS_MAX is too small");
@@ -21,7 +21,7 @@ _Static_assert(sizeof(must_agree) / sizeof(*must_agree) <= RECORD_PARAMS_MAX,
 static void machine_id(uint8_t id[16])
 {
 	char boot[64] = "";
-	struct stat net = { 0 }, mnt = { 0 };
+	struct stat net = { 0 }, pid = { 0 };
 	FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
 	uint64_t a;
 	uint32_t b[2];
@@ -32,8 +32,8 @@ static void machine_id(uint8_t id[16])
 		fclose(f);
 	}
 	stat("/proc/self/ns/net", &net); /* abstract sockets do not cross it */
-	stat("/proc/self/ns/pid", &mnt); /* nor do process ids */
-	a = (uint64_t)net.st_ino << 32 ^ (uint64_t)mnt.st_ino;
+	stat("/proc/self/ns/pid", &pid); /* nor do process ids */
+	a = (uint64_t)net.st_ino << 32 ^ (uint64_t)pid.st_ino;
 	b[0] = crc32c(0, boot, strlen(boot));
 	b[1] = (uint32_t)geteuid();
 	memcpy(id, &a, 8);
@@ -143,8 +143,19 @@ static const char *shown(enum param_id id, int64_t v, char *buf, size_t n)
 	return buf;
 }
 
+static long long agreed(const struct record *r, enum param_id id)
+{
+	int k = 0;
+
+	while (must_agree[k] != id)
+		k++;
+	return r[0].params[k];
+}
+
 sircl_result_t records_agree(const struct record *r, int n)
 {
+	long long beat, suspect;
+
 	for (int i = 1; i < n; i++)
 		for (int k = 0; k < AGREE; k++)
 			if (r[i].params[k] != r[0].params[k]) {
@@ -158,6 +169,13 @@ sircl_result_t records_agree(const struct record *r, int n)
 					shown(must_agree[k], r[0].params[k], a, sizeof(a)), r[0].host,
 					shown(must_agree[k], r[i].params[k], b, sizeof(b)), i, r[i].host);
 			}
+	beat = agreed(r, PARAM_HEARTBEAT);
+	suspect = agreed(r, PARAM_SUSPECT);
+	if (suspect < 3 * beat)
+		return error_set(SIRCL_BAD_CONFIG,
+				 "SIRCL_SUSPECT (%lld ms) must be at least three times SIRCL_HEARTBEAT (%lld "
+				 "ms), or lanes that only have nothing to send are taken for dead",
+				 suspect, beat);
 	return SIRCL_SUCCESS;
 }
 

@@ -5,7 +5,7 @@
 #define FABRIC_RECORD_H
 #include "fabric/ringmap.h"
 
-#define RECORD_PARAMS_MAX 8
+#define RECORD_PARAMS_MAX 12
 
 struct record {
 	uint32_t version, wire;
@@ -14,7 +14,7 @@ struct record {
 	int32_t pid;
 	uint32_t limit_ms; /* what is left of this rank's time for the start */
 	uint32_t max_lanes; /* SIRCL_LANES */
-	int64_t params[RECORD_PARAMS_MAX]; /* of record_params[], must be the same everywhere */
+	int64_t params[RECORD_PARAMS_MAX]; /* in the order of record.c; must be the same everywhere */
 	int nports;
 	struct map_port port[MAP_PORTS_MAX];
 };

@@ -86,13 +86,18 @@ static void *run(void *arg)
 
 static void setup(void)
 {
+	const char *lab = getenv("SIRCL_LAB");
+	char tag[2 * 6 + 1], name[80];
+
 	ck_assert_int_eq(params_load(&ctx.params), SIRCL_SUCCESS);
 	log_init(&ctx.log, &ctx.params, 0);
 	ctx.log.level = LOG_NONE;
 	ctx.clock = test_clock;
 	ck_assert_int_eq(key_ring_init(&keys), SIRCL_SUCCESS);
 	ck_assert_int_eq(key_ring_add(&keys, KEY_UNIQUE_ID, "secret of a test", 16), SIRCL_SUCCESS);
-	ck_assert_int_eq(address_fresh_unix(&ctx, &at), SIRCL_SUCCESS);
+	ck_assert_int_eq(auth_random_hex(tag, 6), SIRCL_SUCCESS);
+	snprintf(name, sizeof(name), "unix:@sircl-%.32s-%s", lab ? lab : "test", tag);
+	ck_assert_int_eq(address_parse(name, "test", &at), SIRCL_SUCCESS);
 	ck_assert_int_eq(rdv_root_start(&ctx, &at, &keys, &root), SIRCL_SUCCESS);
 }
 

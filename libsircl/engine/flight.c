@@ -55,13 +55,11 @@ static int flight_line(const struct flight *f, char *buf, size_t n)
 	return len;
 }
 
-int team_flight_text(const struct team *t, char *buf, size_t n)
+/* Tells each operation, oldest first, as a line. */
+static void flight_each(const struct team *t, void (*tell)(void *, const char *line, size_t len), void *arg)
 {
 	uint64_t newest = 0;
-	size_t used = 0;
 
-	if (n)
-		buf[0] = '\0';
 	for (int i = 0; i < FLIGHT_OPS; i++)
 		if (GET(t->flight[i].state) != FLIGHT_NONE && GET(t->flight[i].number) > newest)
 			newest = GET(t->flight[i].number);
@@ -73,11 +71,45 @@ int team_flight_text(const struct team *t, char *buf, size_t n)
 		if (GET(f->state) == FLIGHT_NONE || GET(f->number) != k)
 			continue;
 		len = flight_line(f, line, sizeof(line));
-		if (len < 0)
-			continue;
-		if (used < n)
-			snprintf(buf + used, n - used, "%s\n", line);
-		used += (size_t)len + 1;
+		if (len >= 0)
+			tell(arg, line, (size_t)len);
 	}
-	return (int)used;
+}
+
+struct flight_buf {
+	char *p;
+	size_t room, used;
+};
+
+static void to_buf(void *arg, const char *line, size_t len)
+{
+	struct flight_buf *b = arg;
+
+	if (b->used < b->room)
+		snprintf(b->p + b->used, b->room - b->used, "%s\n", line);
+	b->used += len + 1;
+}
+
+int team_flight_text(const struct team *t, char *buf, size_t n)
+{
+	struct flight_buf b = { buf, n, 0 };
+
+	if (n)
+		buf[0] = '\0';
+	flight_each(t, to_buf, &b);
+	return (int)b.used;
+}
+
+static void to_log(void *arg, const char *line, size_t len)
+{
+	const struct team *t = arg;
+
+	(void)len;
+	log_info(&t->engine->cfg.ctx->log, LOG_ENGINE, "%s: flight recorder: %s", t->name, line);
+}
+
+void flight_report(struct team *t)
+{
+	if (log_on(&t->engine->cfg.ctx->log, LOG_INFO, LOG_ENGINE))
+		flight_each(t, to_log, t);
 }

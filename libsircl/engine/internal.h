@@ -213,6 +213,7 @@ void limit_check(struct op *, struct tick *);
 /* flight.c */
 void flight_start(struct op *, uint64_t now);
 void flight_end(struct op *, uint64_t now, bool ok);
+void flight_report(struct team *); /* INFO lines, when the team ends with an error */
 
 static inline bool step_through(const struct step_run *r, uint32_t slice)
 {

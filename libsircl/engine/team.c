@@ -213,6 +213,7 @@ static bool team_end(struct team *t, struct tick *tick)
 		return false;
 	if (t->phase == TEAM_OPEN) {
 		t->phase = TEAM_CLOSING;
+		flight_report(t);
 		t->close_at = tick->now + CLOSE_GRACE;
 		close_sides(t, tick);
 		moved = true;

@@ -10,6 +10,7 @@ top=$(cd "$(dirname "$0")/.." && pwd)
 lab=${SIRCL_LAB:-$$}
 root=$(mktemp -d "${TMPDIR:-/tmp}/sircl-fresh-$lab-XXXXXX")
 trap 'rm -rf --one-file-system "$root"' EXIT
+chmod 755 "$root" # a user that is not root lives in it, too
 # the mirror this machine uses
 mirror=$(cat /etc/apt/sources.list /etc/apt/sources.list.d/*.list /etc/apt/sources.list.d/*.sources 2>/dev/null |
 	sed -n 's/^URIs: *\([^ ]*\/debian\)\/*$/\1/p; s/^deb \(\[[^]]*\] \)*\([^ ]*\/debian\)\/* .*/\2/p' | head -n 1)

@@ -144,6 +144,12 @@ static void on_notice(void *user, struct tick *t, const struct chan_notice *n)
 	} else if (e.code == SIRCL_ABORTED) {
 		snprintf(e.msg, sizeof(e.msg), "rank %d: the communicator was aborted by rank %d", c->rank,
 			 origin);
+	} else if (subject != origin && subject != c->rank) {
+		snprintf(e.msg, sizeof(e.msg),
+			 "rank %d: rank %d has failed because of rank %d (%s) and ended the communicator: "
+			 "see its "
+			 "sentence",
+			 c->rank, origin, subject, sircl_strerror(e.code));
 	} else {
 		snprintf(e.msg, sizeof(e.msg),
 			 "rank %d: rank %d has failed (%s) and ended the communicator: see its sentence",
@@ -380,6 +386,25 @@ static bool idle(void *arg)
 	return p2p_all_idle(c);
 }
 
+/* The limit has come: which neighbour still owes an acknowledgement. */
+static sircl_result_t not_taken(struct sircl_comm *c)
+{
+	struct fabric *f = c->fabric;
+	int next = c->pos;
+
+	engine_lock(f->engine);
+	if (f->link[LINK_PREV] && !link_idle(f->link[LINK_PREV]))
+		next = (c->pos + c->n - 1) % c->n;
+	if (f->link[LINK_NEXT] && !link_idle(f->link[LINK_NEXT]))
+		next = (c->pos + 1) % c->n;
+	engine_unlock(f->engine);
+	return error_set(
+		SIRCL_TIMEOUT,
+		"rank %d: sircl_comm_finalize: rank %d has not taken everything that was sent to it within "
+		"%llu ms: is that process stopped, or the cable bad?",
+		c->rank, f->rank_of[next], (unsigned long long)(c->op_timeout / MSEC));
+}
+
 static bool met(void *arg)
 {
 	const struct sircl_comm *c = arg;
@@ -425,10 +450,7 @@ static sircl_result_t finalize(sircl_comm_t c)
 	CHECK(meet(c));
 	if (engine_wait_until(c->fabric->engine, idle, c, c->ctx.clock(c->ctx.clock_arg) + c->op_timeout) ==
 	    SIRCL_TIMEOUT)
-		return error_set(SIRCL_TIMEOUT,
-				 "rank %d: sircl_comm_finalize: a neighbour has not taken everything that "
-				 "was sent within %llu ms",
-				 c->rank, (unsigned long long)(c->op_timeout / MSEC));
+		return not_taken(c);
 	return team_error(c->team, &e) == SIRCL_SUCCESS ? SIRCL_SUCCESS : error_again(&e);
 }
 

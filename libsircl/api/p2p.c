@@ -132,20 +132,56 @@ static sircl_result_t fail(sircl_comm_t c, const struct sircl_error *why, int pe
 	return error_again(&e);
 }
 
+/* The neighbour on the way is stopped or cut off. */
+static sircl_result_t silent(struct p2p *p, int peer, size_t bytes, enum link_side side, uint64_t waited)
+{
+	sircl_comm_t c = p->comm;
+	int next = (c->pos + (side == LINK_NEXT ? 1 : c->n - 1)) % c->n;
+	struct sircl_error e = { .code = SIRCL_TIMEOUT };
+
+	snprintf(e.msg, sizeof(e.msg),
+		 "rank %d: sircl_%s of %zu bytes with rank %d has waited %.1f s, and nothing at all is heard "
+		 "from "
+		 "rank %d on cable %d (%s). Is that machine or process stopped, or the cable bad? "
+		 "SIRCL_TIMEOUT (now "
+		 "%llu ms) is the limit",
+		 c->rank, p->sends ? "send" : "recv", bytes, peer, (double)waited / 1e9,
+		 c->fabric->rank_of[next], side == LINK_NEXT ? c->pos : next,
+		 side == LINK_NEXT ? "NEXT" : "PREV", (unsigned long long)(c->op_timeout / MSEC));
+	(void)fail(c, &e, c->fabric->rank_of[next]);
+	team_error(c->team, &e);
+	return give_up(p, &e, peer);
+}
+
 static sircl_result_t wait_for(struct p2p *p, int peer, size_t bytes)
 {
 	sircl_comm_t c = p->comm;
-	uint64_t started = c->ctx.clock(c->ctx.clock_arg);
+	enum link_side side = way_to(c, position_of(c, peer));
+	uint64_t started = c->ctx.clock(c->ctx.clock_arg), now = started, report = started + P2P_REPORT;
+	struct link_watch w = { .begun = false };
 	struct sircl_error e;
 	sircl_result_t ret;
 
 	/* a living peer may take as long as it likes; its death ends the channel. Report every 30 s who is
 	 * waited for. */
-	while ((ret = engine_wait_until(c->fabric->engine, finished, p,
-					c->ctx.clock(c->ctx.clock_arg) + P2P_REPORT)) == SIRCL_TIMEOUT)
+	while ((ret = engine_wait_until(c->fabric->engine, finished, p, now + c->op_timeout / 8)) ==
+	       SIRCL_TIMEOUT) {
+		struct tick t;
+
+		engine_lock(c->fabric->engine);
+		t = ctx_tick(&c->ctx);
+		link_look(c->fabric->link[side], &t, &w);
+		engine_unlock(c->fabric->engine);
+		now = t.now;
+		if (link_is_deaf(&w, now, c->op_timeout - c->op_timeout / 8))
+			return silent(p, peer, bytes, side, now - started);
+		if (now < report)
+			continue;
+		report = now + P2P_REPORT;
 		log_warn(&c->ctx.log, "rank %d: sircl_%s of %zu bytes has waited %llu s for rank %d", c->rank,
-			 p->sends ? "send" : "recv", bytes,
-			 (unsigned long long)((c->ctx.clock(c->ctx.clock_arg) - started) / SEC), peer);
+			 p->sends ? "send" : "recv", bytes, (unsigned long long)((now - started) / SEC),
+			 peer);
+	}
 	CHECK(ret);
 	if (p->xfer.finished && p->xfer.err == SIRCL_SUCCESS)
 		return SIRCL_SUCCESS;

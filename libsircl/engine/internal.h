@@ -56,18 +56,11 @@ struct slot_queue {
 	struct slot slot[EXEC_QUEUE];
 };
 
-/* What limit.c has seen of one neighbour since the operation started. */
-struct watch {
-	uint64_t notes, frames; /* counters of the link at the last look */
-	uint64_t heard_at, moved_at;
-	bool begun;
-};
-
 struct team_chan {
 	struct chan *chan; /* NULL: no neighbour there, or closed */
 	uint16_t peer; /* position */
 	uint16_t cable;
-	struct watch watch;
+	struct link_watch watch; /* limit.c's, since the operation started */
 	struct slot_queue q[DIRS];
 };
 

@@ -32,29 +32,6 @@ static uint64_t progress_of(const struct team *t)
 	return sum;
 }
 
-/* Looks at the link's counters; notes when it was last heard and last moved a frame. */
-static void look(struct team *t, int c, uint64_t now)
-{
-	struct link *l = chan_net_link(t->engine->cfg.net, side_of(c));
-	struct watch *w = &t->ch[c].watch;
-	struct link_stats st;
-	uint64_t notes = 0, frames;
-
-	if (!l)
-		return;
-	link_stats(l, &st);
-	for (int i = 0; i < st.lanes && i < LANES_MAX; i++)
-		notes += st.lane[i].notes;
-	frames = st.frames_sent + st.frames_received;
-	if (!w->begun || notes != w->notes)
-		w->heard_at = now;
-	if (!w->begun || frames != w->frames || link_idle(l))
-		w->moved_at = now;
-	w->notes = notes;
-	w->frames = frames;
-	w->begun = true;
-}
-
 static void stalled(struct op *op, struct tick *tick, int c, bool silent)
 {
 	struct team *t = op->team;
@@ -96,9 +73,11 @@ static void late(struct op *op, uint64_t now)
 			continue;
 		op->warned = true;
 		log_warn(&t->engine->cfg.ctx->log,
-			 "%s: rank %d has waited %.0f s for rank %d, which lives but %s %s; this is no error",
+			 "%s: rank %d has waited %.0f s for rank %d, which lives but %s %s%s; this is no "
+			 "error",
 			 t->name, t->cfg.rank, (double)(now - op->last_move) / 1e9, team_rank(t, tc->peer),
-			 op->heard[c] ? "waits itself for another rank in" : "has not entered", text);
+			 op->heard[c] ? "waits itself for another rank in" : "has not entered", text,
+			 op->heard[c] ? "" : ", or waits itself for another rank");
 		/* Whoever has not entered is the news; a neighbour that waits itself only if there is none.
 		 */
 		if (!op->heard[c])
@@ -122,15 +101,18 @@ void limit_check(struct op *op, struct tick *tick)
 	if (lasting < 4 * (uint64_t)param_num(&t->engine->cfg.ctx->params, PARAM_HEARTBEAT) * MSEC)
 		lasting = 4 * (uint64_t)param_num(&t->engine->cfg.ctx->params, PARAM_HEARTBEAT) * MSEC;
 	for (int c = 0; c < PLAN_CHANS; c++) {
-		struct watch *w = &t->ch[c].watch;
+		struct link *l = chan_net_link(t->engine->cfg.net, side_of(c));
+		struct link_watch *w = &t->ch[c].watch;
+		bool deaf;
 
-		if (!t->ch[c].chan || !waits_for(&t->ch[c]))
+		if (!t->ch[c].chan || !l || !waits_for(&t->ch[c]))
 			continue;
-		look(t, c, now);
-		if (!w->begun || quiet < limit)
+		link_look(l, tick, w);
+		if (quiet < limit)
 			continue;
-		if (now - w->heard_at >= lasting || now - w->moved_at >= lasting) {
-			stalled(op, tick, c, now - w->heard_at >= lasting);
+		deaf = link_is_deaf(w, now, lasting);
+		if (deaf || link_is_stuck(w, now, lasting)) {
+			stalled(op, tick, c, deaf);
 			return;
 		}
 	}

@@ -338,7 +338,7 @@ void op_begin(struct op *op, struct tick *tick)
 	flight_start(op, tick->now);
 	for (int c = 0; c < PLAN_CHANS; c++) {
 		op->heard[c] = false;
-		t->ch[c].watch.begun = false;
+		t->ch[c].watch = (struct link_watch){ .begun = false };
 		for (int d = 0; d < DIRS; d++)
 			op->cur[c][d] = (struct cursor){ .end = !op->plan || op->info->nlist[c][d] == 0 };
 	}

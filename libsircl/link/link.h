@@ -141,6 +141,24 @@ bool link_bye_taken(const struct link *);
 void link_kill(struct link *, struct tick *, const struct sircl_error *why);
 void link_close(struct link *);
 
+/* What somebody who waits for the peer has seen of it; begin with zeroes, look several times within a limit.
+ */
+struct link_watch {
+	uint64_t notes, frames; /* counters of the link at the last look */
+	uint64_t heard_at, moved_at;
+	unsigned deaf, stuck; /* looks since then that saw no change */
+	bool begun;
+};
+#define LINK_LOOKS \
+	4 /* as many in vain are a silence; with a look every eighth of a limit that is half of it */
+void link_look(struct link *, struct tick *, struct link_watch *);
+/* Nothing at all has been heard for `lasting`. */
+bool link_is_deaf(const struct link_watch *, uint64_t now, uint64_t lasting);
+/* A frame has been waiting for its acknowledgement for `lasting`, and no other moved either. */
+bool link_is_stuck(const struct link_watch *, uint64_t now, uint64_t lasting);
+/* Asks the peer for a sign of life on lanes without heartbeats; cheap, and no flood if it is stopped. */
+void link_probe(struct link *, struct tick *);
+
 struct link_stats {
 	uint64_t frames_sent, frames_received, bytes_sent,
 		bytes_received; /* of the channel layer; replays not counted */

@@ -161,6 +161,7 @@ struct link {
 	uint64_t next_timer;
 	unsigned heard; /* lanes heard in this pass */
 	uint64_t heard_at; /* the last pass in which any lane was heard */
+	uint64_t peer_awake_since; /* the end of the last gap in which no lane was heard */
 	struct sircl_error error;
 	struct link_addr addr, peer_addr;
 	struct link_lane lane[LANES_MAX];
@@ -182,6 +183,13 @@ void acked_to(struct link *, struct tick *, uint64_t cum);
 void acked_set(struct link *, struct tick *, const struct state_msg *);
 void replay_stale(struct link *, int lane, uint32_t floor);
 void replay_pump(struct link *, struct tick *);
+/* What is heard now comes after a silence of all lanes that several heartbeats should have broken. */
+static inline bool peer_paused(const struct link *l, const struct tick *t)
+{
+	uint64_t beats = 2 * l->heartbeat;
+
+	return t->now - l->heard_at > (beats > l->suspect / 2 ? beats : l->suspect / 2);
+}
 bool lane_post(struct link *, struct link_lane *, struct tick *, struct frame_hdr *, struct lane_put *);
 static inline uint64_t ack_now(const struct link *l)
 {

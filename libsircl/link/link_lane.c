@@ -180,9 +180,10 @@ void lane_peer_floor(struct link *l, int lane, struct tick *t, uint32_t floor)
  */
 void lane_silence(struct link *l, struct tick *t)
 {
-	uint64_t beats = 2 * l->heartbeat;
-	bool paused = t->now - l->heard_at > (beats > l->suspect / 2 ? beats : l->suspect / 2);
+	bool paused = peer_paused(l, t);
 
+	if (paused)
+		l->peer_awake_since = t->now;
 	l->heard_at = t->now;
 	for (int i = 0; i < l->nlanes; i++) {
 		struct link_lane *ln = &l->lane[i];

@@ -250,7 +250,8 @@ void acked_set(struct link *l, struct tick *t, const struct state_msg *m)
 	}
 	/*
 	 * Late with evidence: the peer has a frame that was posted after this one, so its software has run
-	 * since; and this one has had far more than its time. A stopped peer never gives such evidence.
+	 * since; and this one has had far more than its time. Not if the peer was stopped a moment ago: it
+	 * may have read one lane before it was, and reads the others only now.
 	 */
 	f = &l->sent[l->una & l->mask];
 	if (l->una != l->next && f->state == SENT_POSTED && f->post_no < l->acked_post_no && l->nup > 1) {
@@ -260,7 +261,8 @@ void acked_set(struct link *l, struct tick *t, const struct state_msg *m)
 			(uint64_t)(4 * (double)(ln->posted_bytes - ln->done_bytes + f->frame.len) / rate);
 
 		if (ln->phase == LL_UP && f->epoch == ln->epoch && ln->ops->can_fence &&
-		    t->now > f->posted_at + l->suspect + fair && t->now > l->awake_since + l->suspect)
+		    t->now > f->posted_at + l->suspect + fair && t->now > l->awake_since + l->suspect &&
+		    !peer_paused(l, t) && t->now > l->peer_awake_since + l->suspect)
 			lane_suspect(l, f->lane, t, "a frame is late although later ones have arrived");
 	}
 }

@@ -81,6 +81,14 @@ bool state_send(struct link *l, int lane, struct tick *t)
 	return true;
 }
 
+/* The peer echoes every second STATE at the latest, whatever it has to do. */
+void link_probe(struct link *l, struct tick *t)
+{
+	for (int i = 0; i < l->nlanes; i++)
+		if (!l->lane[i].ops->can_fence && !l->dead && !l->dying && may_send(l, &l->lane[i]))
+			(void)state_send(l, i, t);
+}
+
 /* On one lane, the least busy that may; if none may now, as soon as one can. */
 void state_send_any(struct link *l, struct tick *t)
 {

@@ -73,6 +73,34 @@ static void gather_meets_finalize(struct rank_ctx *r)
 	r->comm = NULL;
 }
 
+/* A rank that comes late is waited for, in every kind of wait, however long after the limit of the transport.
+ */
+static void late(struct rank_ctx *r)
+{
+	float x = 1, sum = 0, y = 0;
+
+	if (r->rank == 1)
+		pause_ms(1800);
+	if (r->rank == 0)
+		EXPECT(r, sircl_recv(&y, 1, SIRCL_FLOAT32, 1, r->comm, SIRCL_HOST) == SIRCL_SUCCESS);
+	if (r->rank == 1)
+		EXPECT(r, sircl_send(&x, 1, SIRCL_FLOAT32, 0, r->comm, SIRCL_HOST) == SIRCL_SUCCESS);
+	EXPECT(r,
+	       sircl_all_reduce(&x, &sum, 1, SIRCL_FLOAT32, SIRCL_SUM, r->comm, SIRCL_HOST) == SIRCL_SUCCESS);
+	EXPECT(r, sum == (float)r->n);
+	destroy(r);
+}
+
+static int late_ranks(void)
+{
+	int failed;
+
+	setenv("SIRCL_TIMEOUT", "600", 1);
+	failed = run_ranks("a late rank is waited for beyond the limit of the transport", nranks, late);
+	unsetenv("SIRCL_TIMEOUT");
+	return failed;
+}
+
 static int entries(const char *path)
 {
 	DIR *d = opendir(path);
@@ -159,6 +187,7 @@ int main(int argc, char **argv)
 	run_ranks("a user's all-gather meets finalize: an error", nranks, gather_meets_finalize) ? failed++
 												 : passed++;
 	forced() ? failed++ : passed++;
+	late_ranks() ? failed++ : passed++;
 	many_rounds() ? failed++ : passed++;
 	printf("%d passed, %d failed, 0 skipped\n", passed, failed);
 	return failed != 0;

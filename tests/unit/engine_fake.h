@@ -56,6 +56,7 @@ struct fake {
 	uint64_t rng, rounds;
 	size_t max_piece, max_delay;
 	uint64_t notes; /* what link_stats says was heard */
+	int probes; /* how often the peer was asked for a sign of life */
 	int kills;
 	bool hold; /* nothing moves */
 	bool no_revoke; /* a closed channel's transfers end only when the link is killed */
@@ -351,6 +352,12 @@ void link_stats(const struct link *l, struct link_stats *st)
 {
 	*st = (struct link_stats){ .lanes = 1, .lanes_up = 1 };
 	st->lane[0].notes = fake_net_of(l)->fake->notes;
+}
+
+void link_probe(struct link *l, struct tick *t)
+{
+	(void)t;
+	fake_net_of(l)->fake->probes++;
 }
 
 bool link_idle(const struct link *l)

@@ -475,6 +475,35 @@ START_TEST(test_link_late_frame_costs_the_lane)
 }
 END_TEST
 
+/* Stopped between the reading of one lane and of the next, the peer acknowledges the first when it goes on.
+ */
+START_TEST(test_link_peer_that_was_stopped_costs_no_lane)
+{
+	struct fake_pair *f = fake_pair_new(2, &fake_ops, 64);
+	struct link_stats before;
+
+	fake_pair_up(f);
+	f->p.end[0].goal = 20;
+	fake_must_finish(f, 5 * SEC);
+	before = stats_of(f, 0);
+	f->lane[1].manual = true;
+	f->p.end[0].goal = 40; /* on both lanes; what lane 1 carries is not read before the stop */
+	fake_run(f, 2 * MSEC, MSEC);
+	f->stopped[1] = true;
+	fake_run(f, 600 * MSEC, MSEC);
+	f->stopped[1] = false;
+	fake_run(f, 20 * MSEC, MSEC);
+	f->lane[1].manual = false;
+	fake_must_finish(f, 5 * SEC);
+	fake_run(f, SEC, MSEC);
+	ck_assert_uint_eq(stats_of(f, 0).fences, before.fences);
+	ck_assert_uint_eq(stats_of(f, 1).fences, 0);
+	ck_assert_uint_eq(stats_of(f, 0).frames_replayed, 0);
+	pair_check(&f->p);
+	fake_pair_free(f);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("link_fail");
@@ -502,6 +531,7 @@ int main(void)
 	tcase_add_test(c, test_link_lane_that_never_speaks_is_given_up);
 	tcase_add_test(c, test_link_tells_a_fence_on_every_path);
 	tcase_add_test(c, test_link_late_frame_costs_the_lane);
+	tcase_add_test(c, test_link_peer_that_was_stopped_costs_no_lane);
 	suite_add_tcase(s, c);
 	r = srunner_create(s);
 	srunner_run_all(r, CK_ENV);

@@ -143,6 +143,46 @@ START_TEST(test_link_real_region_is_reached)
 }
 END_TEST
 
+/* Whatever its application does: a peer that is driven now and then answers, with heartbeats or without. */
+START_TEST(test_link_real_living_peer_is_heard_and_a_stopped_one_is_not)
+{
+	const struct lane_ops *ops = providers[_i];
+	struct link_watch w = { .begun = false };
+	struct pair p = { .now = 0 };
+	struct tick t;
+
+	make_keys();
+	open_ends(&p, ops, 2, 64, -1);
+	up(&p);
+	for (int look = 0; look < 24; look++) {
+		for (uint64_t until = p.now + 30 * MSEC; p.now < until;) {
+			if (look < 12) {
+				step(&p);
+				continue;
+			}
+			p.now = lane_clock_real(NULL);
+			t = (struct tick){ .now = p.now };
+			link_progress(p.end[0].link, &t);
+		}
+		t = (struct tick){ .now = p.now };
+		link_look(p.end[0].link, &t, &w);
+		if (look < 12)
+			must(!link_is_deaf(&w, p.now, 30 * MSEC), "it is heard while it lives");
+		must(!link_is_stuck(&w, p.now, 0), "nothing was sent");
+	}
+	must(link_is_deaf(&w, p.now, 200 * MSEC), "it is not heard when it is stopped");
+	/* and our own stop is no silence of the peer */
+	for (uint64_t until = p.now + 100 * MSEC; p.now < until;)
+		step(&p);
+	link_look(p.end[0].link, &t, &w);
+	must(!link_is_deaf(&w, p.now, 0), "it is heard again");
+	t = (struct tick){ .now = p.now + 3600 * SEC };
+	link_look(p.end[0].link, &t, &w);
+	must(!link_is_deaf(&w, t.now, SEC), "one look in vain after a long gap");
+	pair_close(&p);
+}
+END_TEST
+
 START_TEST(test_link_real_goodbye)
 {
 	const struct lane_ops *ops = providers[_i];
@@ -273,6 +313,7 @@ int main(void)
 	tcase_set_timeout(c, 60);
 	tcase_add_loop_test(c, test_link_real_lanes_deliver_once, 0, 2);
 	tcase_add_loop_test(c, test_link_real_region_is_reached, 0, 2);
+	tcase_add_loop_test(c, test_link_real_living_peer_is_heard_and_a_stopped_one_is_not, 0, 2);
 	tcase_add_loop_test(c, test_link_real_goodbye, 0, 2);
 	tcase_add_test(c, test_link_real_lane_is_replaced);
 	tcase_add_loop_test(c, test_link_real_killed_process_is_known_in_a_second, 0, 4);

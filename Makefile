@@ -84,8 +84,8 @@ $(BUILD)/sircl: $(call obj,$(TOOL_SRC)) $(BUILD)/libsircl.a
 $(BUILD)/sircl-bench: $(call obj,$(BENCH_SRC)) $(BUILD)/libsircl.so
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -L$(BUILD) -lsircl -Wl,-rpath,'$$ORIGIN' $$(pkg-config --libs jansson) -lm
-# One lane alone, on the inner interface.
-$(BUILD)/lane_pingpong: $(BUILD)/bench/lane_pingpong.o $(BUILD)/libsircl.a
+# On the inner interfaces: one lane alone; four ranks in one thread (bench/instructions.sh).
+$(BUILD)/lane_pingpong $(BUILD)/ring_cost: $(BUILD)/%: $(BUILD)/bench/%.o $(BUILD)/libsircl.a
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ -ldl -lm
 

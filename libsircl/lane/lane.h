@@ -71,7 +71,7 @@ enum lane_ev {
 	LANE_UP, /* epoch; peer_export is valid from here on */
 	LANE_NOTE, /* note */
 	LANE_DONE, /* `done` more puts are certainly at the peer's link; for striping and rates only, in order
-		      of posting */
+		      of posting. A lossless provider has none: what it has accepted is there */
 	LANE_SUSPECT, /* epoch; why */
 	LANE_FENCED, /* epoch: nothing of this or an older epoch can land here, and all its notes have been
 			delivered */

@@ -214,7 +214,6 @@ static int poll_slow(struct shm_lane *l, struct tick *t, struct lane_event *ev, 
 
 		shm_conn_progress(l, t);
 		if (!was_open && l->path.open) {
-			l->done_owed = 0;
 			n += report(&ev[n], LANE_UP, l->path.epoch, NULL);
 		}
 	}
@@ -246,12 +245,6 @@ static int shm_poll(struct lane *lane, struct tick *t, struct lane_event *ev, in
 		disarm(l);
 	if (l->path.open)
 		n = shm_queue_drain(l, ev, max);
-	if (l->done_owed != 0 && n < max) {
-		/* An accepted put is in the peer's queue. */
-		n += report(&ev[n], LANE_DONE, l->path.epoch, NULL);
-		ev[n - 1].done = l->done_owed;
-		l->done_owed = 0;
-	}
 	if (n < max && (l->busy || t->now >= l->next_check))
 		n += poll_slow(l, t, ev + n, max - n);
 	for (int i = 0; i < n; i++)
@@ -264,7 +257,7 @@ static int shm_arm(struct lane *lane, struct pollfd *fds, int max)
 	struct shm_lane *l = shm(lane);
 	int n = 0;
 
-	if (l->busy || l->done_owed != 0)
+	if (l->busy)
 		return -1;
 #define WATCH(descriptor) \
 	do { \
@@ -302,7 +295,7 @@ static uint64_t shm_deadline(const struct lane *lane)
 	const struct shm_lane *l = shm_const(lane);
 	uint64_t d = NEVER;
 
-	if (l->busy || l->done_owed != 0 || l->half.step == SHM_DIALLING)
+	if (l->busy || l->half.step == SHM_DIALLING)
 		return 0;
 	if (l->half.step != SHM_FREE)
 		d = l->half.limit;

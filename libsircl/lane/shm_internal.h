@@ -162,7 +162,6 @@ struct shm_lane {
 	bool busy; /* the next poll has something to report or to do at once */
 	bool armed; /* arm() was called and no poll since */
 	uint64_t next_check;
-	uint32_t done_owed;
 
 	bool allowed; /* by allow(), for one coming up */
 	uint32_t min_epoch;

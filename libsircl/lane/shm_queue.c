@@ -171,7 +171,6 @@ int shm_queue_put(struct shm_lane *l, const struct lane_put *put, int n)
 		l->stats.puts++;
 		l->stats.put_bytes += put[i].len;
 	}
-	l->done_owed += (uint32_t)i;
 	if (i > 0 && atomic_load_explicit(&p->txq->armed, memory_order_seq_cst) != 0)
 		wake(l, p);
 	if (SHM_DIRECT && p->direct)

@@ -22,7 +22,7 @@ bool lane_post(struct link *l, struct link_lane *ln, struct tick *t, struct fram
 	ln->echo_told = ln->states_got;
 	ln->sent_at = t->now;
 	ln->bytes_sent += p->len;
-	if (!l->lossless)
+	if (!ln->ops->lossless)
 		stripe_posted(l, ln, t->now, p->len);
 	if (l->rx_news && !l->rx_ahead) { /* the cumulative number says everything */
 		l->rx_news = 0;

@@ -120,8 +120,8 @@ START_TEST(test_lane_delivers_a_note_after_all_bytes_in_order_both_ways)
 
 		ck_assert_int_eq(h_count(&p.e[i], LANE_SUSPECT), 0);
 		ck_assert_uint_le(p.e[i].done, count); /* never more than was put; the last may come late */
-		ck_assert_uint_gt(p.e[i].done, count / 2);
-		ck_assert(!p.ops->lossless || p.e[i].done == count);
+		/* a lossless provider has nothing to report: an accepted put is there */
+		ck_assert(p.ops->lossless ? p.e[i].done == 0 : p.e[i].done > count / 2);
 		p.ops->stats(p.e[i].l, &st);
 		ck_assert_uint_eq(st.puts, count);
 		ck_assert_uint_eq(st.notes, count);

@@ -67,10 +67,12 @@ size_t engine_memory(const struct engine *e)
 
 bool drive_holding(struct engine *e, struct tick *tick)
 {
-	bool moved = chan_net_progress(e->cfg.net, tick);
+	bool news, moved;
 
+	e->now = tick->now;
+	moved = news = chan_net_progress(e->cfg.net, tick);
 	for (struct team *t = e->teams; t; t = t->next)
-		moved |= team_progress(t, tick);
+		moved |= team_progress(t, tick, news);
 	return moved;
 }
 

@@ -37,19 +37,15 @@ static bool may_begin(const struct op *op, uint16_t k, uint32_t i)
 {
 	const struct plan_step *s = &op->plan->step[k];
 	const struct plan_info *in = op->info;
+	const struct plan_waits *w = &in->waits[k];
 
-	for (int d = 0; d < 4; d++) {
-		if (s->after[d] == PLAN_NONE || step_through(&op->run[s->after[d]], i))
-			continue;
-		/* a REDUCE that reads the window does not wait for the RECV that it completes */
-		if (!in->fused_reduce[k] || s->after[d] + 1 != k)
+	for (unsigned d = 0; d < w->n; d++)
+		if (!step_through(&op->run[w->step[d]], i))
 			return false;
-	}
-	for (int d = 0; d < 2; d++)
-		if (s->released[d] != PLAN_NONE && !step_through(&op->run[s->released[d]], i))
-			return false;
+	if (i < op->round)
+		return true;
 	/* Scratch holds `round` slices: everybody must be through with the one that lay here before. */
-	if (i >= op->round && s->op != PLAN_SEND && s->dst.buf == PLAN_SCRATCH && in->stored[s->dst.block])
+	if (s->op != PLAN_SEND && s->dst.buf == PLAN_SCRATCH && in->stored[s->dst.block])
 		for (uint32_t a = in->acc_at[s->dst.block]; a < in->acc_at[s->dst.block + 1]; a++)
 			if (!step_through(&op->run[in->acc[a]], i - op->round))
 				return false;
@@ -317,7 +313,7 @@ static bool hand_over_all(struct pass *p, int c, int d)
 	struct slot_queue *q = &tc->q[d];
 	struct cursor *cur = &op->cur[c][d];
 
-	while (q->tail - q->head < EXEC_QUEUE && settle(op, c, d, cur)) {
+	while (tc->chan && q->tail - q->head < EXEC_QUEUE && settle(op, c, d, cur)) {
 		uint16_t k = op->info->list[c][d][cur->idx];
 		struct slot *s = &q->slot[q->tail % EXEC_QUEUE];
 		bool view = d == DIR_RECV && op->info->fused[k] >= 0;
@@ -356,16 +352,18 @@ bool exec_progress(struct op *op, struct tick *tick)
 		return false;
 	/* Receives first, so that what arrives meanwhile has a place; sums between receiving and sending, so
 	 * that a result leaves in the pass in which it came about. */
+	op->again = true; /* also where a pass ends early */
 	for (int c = 0; c < PLAN_CHANS; c++)
-		if (p.team->ch[c].chan && !hand_over_all(&p, c, DIR_RECV))
+		if (!op->cur[c][DIR_RECV].end && !hand_over_all(&p, c, DIR_RECV))
 			return true;
 	for (int c = 0; c < PLAN_CHANS; c++)
 		if (!take_received(&p, c))
 			return true;
 	run_sums(&p);
 	for (int c = 0; c < PLAN_CHANS; c++)
-		if (p.team->ch[c].chan && (!hand_over_all(&p, c, DIR_SEND) || !take_sent(&p, c)))
+		if ((!op->cur[c][DIR_SEND].end && !hand_over_all(&p, c, DIR_SEND)) || !take_sent(&p, c))
 			return true;
+	op->again = p.moved;
 	if (p.moved)
 		op->last_move = tick->now;
 	else if (tick->now >= op->check_at)

@@ -73,6 +73,19 @@ static void find_fused(struct plan_info *in)
 	}
 }
 
+static void collect_waits(struct plan_info *in, uint16_t k)
+{
+	const struct plan_step *s = &in->plan->step[k];
+	struct plan_waits *w = &in->waits[k];
+
+	for (int i = 0; i < 4; i++)
+		if (s->after[i] != PLAN_NONE && !(in->fused_reduce[k] && s->after[i] + 1 == k))
+			w->step[w->n++] = s->after[i];
+	for (int i = 0; i < 2; i++)
+		if (s->released[i] != PLAN_NONE)
+			w->step[w->n++] = s->released[i];
+}
+
 /* Calls for every (step, scratch block with memory) that the step touches. */
 static void accessors(const struct plan_info *in, void (*found)(void *, uint16_t block, uint16_t step),
 		      void *arg)
@@ -157,6 +170,7 @@ static void info_free(struct plan_info *in)
 	if (!in)
 		return;
 	free(in->list[0][0]);
+	free(in->waits);
 	free(in->dep_at);
 	free(in->dep);
 	free(in->acc_at);
@@ -175,12 +189,14 @@ static sircl_result_t info_build(const struct plan *p, struct plan_info **out)
 	if (!in)
 		goto fail_memory;
 	in->plan = p;
-	in->bytes = sizeof(*in) + p->nsteps * (4 * sizeof(uint16_t) + 2) + 2u * p->nscratch + 4;
+	in->bytes = sizeof(*in) + p->nsteps * (4 * sizeof(uint16_t) + 2 + sizeof(*in->waits)) +
+		    2u * p->nscratch + 4;
 	lists = calloc((size_t)p->nsteps * PLAN_CHANS * DIRS + 1, sizeof(*lists));
 	in->list[0][0] = lists;
 	in->fused = calloc(1, 2u * p->nsteps + 2u * p->nscratch + 4);
 	in->sums = calloc((p->nsteps + 63u) / 64 + 1, sizeof(*in->sums));
-	if (!lists || !in->fused || !in->sums)
+	in->waits = calloc(p->nsteps + 1u, sizeof(*in->waits));
+	if (!lists || !in->fused || !in->sums || !in->waits)
 		goto fail_memory;
 	in->fused_reduce = (bool *)in->fused + p->nsteps;
 	in->stored = in->fused_reduce + p->nsteps;
@@ -196,6 +212,8 @@ static sircl_result_t info_build(const struct plan *p, struct plan_info **out)
 			in->list[s->chan][d][in->nlist[s->chan][d]++] = k;
 	}
 	find_fused(in);
+	for (uint16_t k = 0; k < p->nsteps; k++)
+		collect_waits(in, k);
 	for (int k = 0; k < p->nsteps; k++)
 		if (is_sum(&p->step[k]) && !in->fused_reduce[k])
 			in->sums[k / 64] |= 1ull << (k % 64);

@@ -24,12 +24,19 @@
 
 enum exec_dir { DIR_SEND, DIR_RECV, DIRS };
 
+/* Steps of which slice i must be through before slice i of this one may begin, in one list. A REDUCE that
+ * reads the window does not wait for the RECV that it completes. */
+struct plan_waits {
+	uint16_t n, step[6];
+};
+
 /* Facts about a plan that do not depend on count or type; built once per plan. */
 struct plan_info {
 	struct plan_info *next;
 	const struct plan *plan;
 	uint16_t nlist[PLAN_CHANS][DIRS]; /* SENDs and RECVs of a channel in order of steps */
 	uint16_t *list[PLAN_CHANS][DIRS];
+	struct plan_waits *waits; /* per step */
 	uint32_t *dep_at; /* nsteps + 1: where the dependents of a step begin in dep */
 	uint16_t *dep; /* REDUCE and COPY steps that may become ready when this step moves */
 	uint32_t *acc_at; /* nscratch + 1 */
@@ -141,6 +148,7 @@ struct op {
 	struct cursor cur[PLAN_CHANS][DIRS];
 	uint64_t number, tag;
 	uint64_t begun, last_move, check_at, progress_sum;
+	bool again; /* the last pass moved something, so another may */
 	bool heard[PLAN_CHANS]; /* a frame of this operation has come from there */
 	bool warned;
 	_Atomic int state;
@@ -156,6 +164,7 @@ struct engine {
 	/* The driver token: the owner's pthread_self, 0 = free. depth is the owner's. */
 	_Atomic uintptr_t owner;
 	unsigned depth;
+	uint64_t now; /* of the latest round; the token's */
 	/* Waiting */
 	_Atomic uint64_t last_caller; /* when somebody but the background thread last drove */
 	_Atomic int waiting; /* threads inside engine_wait* */
@@ -191,7 +200,9 @@ void plan_info_free(struct engine *);
  * says more.
  */
 void team_hearsay(struct team *, struct tick *, const struct team_chan *);
-bool team_progress(struct team *, struct tick *);
+/* news: a transfer may have changed since the last call. Without, an operation that could not move before is
+ * not looked at. */
+bool team_progress(struct team *, struct tick *, bool news);
 uint64_t team_deadline(const struct team *);
 int team_rank(const struct team *, int pos);
 /* op.c */

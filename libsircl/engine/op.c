@@ -334,6 +334,7 @@ void op_begin(struct op *op, struct tick *tick)
 	op->check_at = tick->now + t->cfg.op_timeout / 8;
 	op->progress_sum = 0;
 	op->warned = false;
+	op->again = true;
 	op->left = op->total;
 	flight_start(op, tick->now);
 	for (int c = 0; c < PLAN_CHANS; c++) {
@@ -368,6 +369,7 @@ sircl_result_t engine_start(struct engine *e, struct tick *tick, struct op *op)
 	if (team_error(t, &err) != SIRCL_SUCCESS)
 		return error_again(&err);
 	token_take(e);
+	e->now = tick->now;
 	op->number = t->next_number++;
 	op->tag = op_tag(op->number, &op->args);
 	op->next = NULL;
@@ -380,7 +382,7 @@ sircl_result_t engine_start(struct engine *e, struct tick *tick, struct op *op)
 	t->tail = op;
 	if (t->head == op) {
 		op_begin(op, tick);
-		team_progress(t, tick);
+		team_progress(t, tick, true);
 	}
 	engine_unlock(e);
 	return SIRCL_SUCCESS;

@@ -259,7 +259,7 @@ static bool waits_for_news(struct team *t, struct tick *tick)
 	return false;
 }
 
-bool team_progress(struct team *t, struct tick *tick)
+bool team_progress(struct team *t, struct tick *tick, bool news)
 {
 	bool moved = false;
 
@@ -267,7 +267,7 @@ bool team_progress(struct team *t, struct tick *tick)
 		return false;
 	if (has_failed(t))
 		return team_end(t, tick);
-	if (!t->head)
+	if (!t->head || (!news && !t->head->again && tick->now < t->head->check_at))
 		return false;
 	moved = exec_progress(t->head, tick);
 	if (has_failed(t))

@@ -3,7 +3,8 @@
  * Waiting. A thread that waits drives: rounds without a pause while things happen; then it spins for a
  * moment, then gives the processor away between rounds, and after IDLE_BLOCK without any news it arms the
  * lanes, gives the token back and sleeps on their descriptors until engine_deadline. With more ranks than
- * cores spinning only takes the processor from the rank that is waited for, so it ends in under 1 us.
+ * cores spinning only takes the processor from the rank that is waited for, so there is none (four ranks on
+ * two cores, 1 KiB, two waits per operation: 6.0 us without, 10.2 us with 500 ns, 12.7 us with 1 us).
  *
  * The background thread drives only when nobody else does (links must be answered and relays must flow while
  * the application computes). It has three moods: looking (timed naps of 100 us .. 1 ms, only a stamp is
@@ -23,7 +24,8 @@
 #include <unistd.h>
 
 #define IDLE_BLOCK (1 * MSEC)
-#define SPIN_CROWDED 500ull
+#define CLOCK_ROUNDS 8 /* in which things happen, without a look at the clock */
+#define SPIN_CROWDED 0ull
 #define SPIN_ALONE (50 * USEC)
 #define TAKE_OVER (100 * USEC)
 #define LOOK_MIN (100 * USEC)
@@ -149,8 +151,9 @@ static void nap(struct engine *e, bool (*until)(void *), void *arg, uint64_t lim
 /* holding: `until` reads what drivers write, so it is asked with the token held. */
 static bool wait_loop(struct engine *e, bool (*until)(void *), void *arg, uint64_t limit, bool holding)
 {
-	struct tick tick = { .now = clock_now(e) };
-	uint64_t news = tick.now;
+	struct tick tick = { .now = 0 };
+	uint64_t idle_since = 0; /* 0: something has just moved */
+	unsigned rounds = 0;
 	bool ok = true;
 
 	/* Relaxed: keeps the background thread away; not needed for correctness. */
@@ -159,6 +162,10 @@ static bool wait_loop(struct engine *e, bool (*until)(void *), void *arg, uint64
 		bool moved = false, done = false;
 
 		if (token_try(e)) {
+			/* The clock is read where nothing moves. Until then it is as late as at the latest
+			 * round of anybody, such as the start of the operation. */
+			if (!tick.now)
+				tick.now = e->now ? e->now : clock_now(e);
 			done = holding && until(arg);
 			if (!done) {
 				moved = drive_holding(e, &tick);
@@ -172,21 +179,26 @@ static bool wait_loop(struct engine *e, bool (*until)(void *), void *arg, uint64
 			ok = false;
 			break;
 		}
-		tick.now = clock_now(e);
-		if (moved) {
-			news = tick.now;
+		if (moved)
+			idle_since = 0;
+		if (moved && ++rounds % CLOCK_ROUNDS)
 			continue;
-		}
-		if (tick.now - news < e->spin) {
+		tick.now = clock_now(e);
+		if (moved)
+			continue;
+		if (!idle_since)
+			idle_since = tick.now;
+		if (tick.now - idle_since < e->spin) {
 			relax();
-		} else if (tick.now - news < IDLE_BLOCK) {
+		} else if (tick.now - idle_since < IDLE_BLOCK) {
 			sched_yield();
 		} else {
 			nap(e, until, arg, limit);
 			tick.now = clock_now(e);
 		}
 	}
-	atomic_store_explicit(&e->last_caller, tick.now, memory_order_relaxed);
+	if (tick.now)
+		atomic_store_explicit(&e->last_caller, tick.now, memory_order_relaxed);
 	atomic_fetch_sub_explicit(&e->waiting, 1, memory_order_relaxed);
 	wait_left(e);
 	return ok;

@@ -56,7 +56,8 @@ sircl_result_t chan_net_create(const struct chan_net_cfg *, struct chan_net **);
 const struct link_user_ops *chan_net_link_ops(void);
 void chan_net_set_link(struct chan_net *, enum link_side, struct link *);
 struct link *chan_net_link(const struct chan_net *, enum link_side);
-/* Progress of links and channels; true if anything happened. */
+/* Progress of links and channels; true if anything happened, in particular whenever a transfer has changed.
+ */
 bool chan_net_progress(struct chan_net *, struct tick *);
 uint64_t chan_net_deadline(const struct chan_net *);
 int chan_net_arm(struct chan_net *, struct pollfd *, int max);

@@ -256,6 +256,7 @@ struct chan_net {
 	struct relay *relays;
 	bool reap; /* something may be freed */
 	bool checksum; /* SIRCL_CHECKSUM */
+	bool ended; /* a side has ended since the last progress: transfers have changed */
 	uint64_t now, opens; /* now: of the last tick */
 	uint32_t first; /* number of the first frame and message; 0 but in tests of the wrap */
 	struct reg reg[CHAN_REGS];

@@ -76,6 +76,7 @@ static void side_ends(struct chan_net *net, int side, enum chan_why reason)
 	if (s->dead)
 		return;
 	s->dead = true;
+	net->ended = true;
 	for (; s->ctl; s->ctl = s->ctl->next) {
 		s->ctl->listed = false;
 		s->ctl->owed = 0;
@@ -166,6 +167,8 @@ bool chan_net_progress(struct chan_net *net, struct tick *t)
 		relay_reap(net, false);
 	}
 	net->now = t->now;
+	busy |= net->ended;
+	net->ended = false;
 	return busy;
 }
 

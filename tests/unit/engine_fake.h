@@ -49,11 +49,12 @@ struct chan_net {
 	int nchan;
 	struct fake *fake;
 	uint64_t notices, notice_code;
+	bool news; /* a transfer has changed while somebody else had his turn */
 };
 
 struct fake {
 	struct chan_net net[FAKE_N];
-	uint64_t rng, rounds;
+	uint64_t rng, rounds, views; /* views: calls of chan_view */
 	size_t max_piece, max_delay;
 	uint64_t notes; /* what link_stats says was heard */
 	int probes; /* how often the peer was asked for a sign of life */
@@ -170,6 +171,7 @@ size_t chan_view(struct chan *c, struct xfer *x, const void **p)
 	struct fake_msg *m = &c->in[c->in_head % FAKE_Q];
 	size_t n;
 
+	c->net->fake->views++;
 	if (c->in_head == c->in_tail || m->x != x || c->arr_head == c->arr_tail || !x->tagged)
 		return 0;
 	n = fake_readable(c, m);
@@ -211,6 +213,7 @@ static bool fake_move(struct chan *c)
 	first = n < to->cfg.window - at ? n : to->cfg.window - at;
 	memcpy(to->win + at, m->src + m->moved, first);
 	memcpy(to->win, m->src + m->moved + first, n - first);
+	to->net->news = true;
 	to->win_fill += (n + 15) / 16 * 16; /* the next message begins aligned */
 	if (m->moved == 0) {
 		to->arrived[to->arr_tail % FAKE_Q].len = m->len;
@@ -265,15 +268,19 @@ static bool fake_release(struct chan *c)
 
 bool chan_net_progress(struct chan_net *net, struct tick *t)
 {
-	bool any = false;
+	bool any = net->news;
 
 	(void)t;
+	net->news = false;
 	net->fake->rounds++;
 	for (int i = 0; i < net->nchan; i++) {
 		struct chan *c = net->chan[i];
 
-		while (fake_move(c) && fake_random(net->fake, 4))
+		while (fake_move(c)) {
 			any = true;
+			if (fake_random(net->fake, 4) == 0)
+				break;
+		}
 		while (fake_land(c))
 			any = true;
 		while (fake_release(c))
@@ -284,6 +291,7 @@ bool chan_net_progress(struct chan_net *net, struct tick *t)
 
 static void fake_end_transfers(struct chan *c, sircl_result_t code)
 {
+	c->net->news = true;
 	while (c->in_head != c->in_tail)
 		c->in[c->in_head++ % FAKE_Q].x->err = code;
 	while (c->out_head != c->out_tail)

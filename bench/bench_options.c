@@ -35,7 +35,7 @@ void options_help(FILE *to)
 	      "      --ranks N             start N ranks on this machine (else: those of sircl run)\n"
 	      "      --lanes N             lanes per cable (SIRCL_LANES)\n"
 	      "      --transport NAME      auto, shm, tcp (SIRCL_TRANSPORT)\n"
-	      "      --algo NAME           auto, two-matchings, exchange, ring (SIRCL_ALGO)\n"
+	      "      --algo NAME           auto, two-matchings, exchange, ring, doubling (SIRCL_ALGO)\n"
 	      "      --memory alloc|plain  buffers from sircl_mem_alloc, or from malloc (alloc)\n"
 	      "      --digest              one more run of each size on random values; prints a hash of the "
 	      "results\n"

@@ -209,8 +209,8 @@ sircl_result_t sircl_deregister(sircl_comm_t comm, void *ptr);
 /*
  * recv[i] = sum over ranks of send[i], 0 <= i < count (elements), the same bits on every rank. In place: send
  * == recv; other overlaps are an error. Order of the sum: algorithms `exchange` (rank order, one rounding),
- * `two-matchings` ((a+b)+(c+d) by cabling, one rounding per step), `ring` (cable order, rounding at every
- * hop); SIRCL_ALGO chooses one.
+ * `two-matchings` and `doubling` ((a+b)+(c+d) by cabling, one rounding per step), `ring` (cable order,
+ * rounding at every hop); SIRCL_ALGO chooses one.
  */
 sircl_result_t sircl_all_reduce(const void *send, void *recv, size_t count, sircl_type_t type, sircl_op_t op,
 				sircl_comm_t comm, sircl_stream_t stream);

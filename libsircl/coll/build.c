@@ -157,6 +157,7 @@ static build_fn *const builders[COLL_KINDS][ALGO_COUNT] = {
 		[ALGO_TWO_MATCHINGS] = build_all_reduce_matchings,
 		[ALGO_EXCHANGE] = build_all_reduce_exchange,
 		[ALGO_RING] = build_all_reduce_ring,
+		[ALGO_DOUBLING] = build_all_reduce_doubling,
 	},
 	[COLL_ALL_GATHER] = {
 		[ALGO_EXCHANGE] = build_all_gather_exchange,
@@ -171,6 +172,7 @@ bool coll_can(enum coll_kind kind, enum coll_algo algo, int n, enum coll_shape s
 		return false;
 	switch (algo) {
 	case ALGO_TWO_MATCHINGS:
+	case ALGO_DOUBLING:
 		return n == 2 || (n == 4 && shape == SHAPE_RING);
 	case ALGO_RING:
 		return n >= 2 && shape == SHAPE_RING;

@@ -9,19 +9,22 @@
 
 /*
  * hop_ns: from one position's data being ready to the neighbour having it summed, for a small message.
- * cable: bytes per us of one cable in one direction. rank: bytes per us that one rank can move over all its
+ * msg_ns: what a message costs a rank's processor beyond that; 0: not counted.
+ * cable: bytes per us of one cable in one direction. rank: bytes per us that one rank can send over all its
  * cables; 0: the cables are the limit. Ranks of class shm share the memory and the cores of one machine, so
- * rank counts for them. shm and tcp are fitted to where the algorithms cross with 3 and 4 ranks on a busy
- * 2-core machine.
+ * rank counts for them, and cables do not. shm and tcp (loopback) are fitted to the slowest of 4 ranks on a
+ * busy 2-core machine; us at
+ *   shm 16, 64, 256 KiB: doubling 21, 46, 219; two-matchings 30, 65, 244; ring 43, 63, 134
+ *   tcp 1, 64, 256 KiB: doubling 35, 275, 954; two-matchings 70, 301, 805; ring -, 422, 707
  */
 static const struct {
-	uint32_t hop_ns, cable, rank;
+	uint32_t hop_ns, msg_ns, cable, rank;
 	uint32_t slice_min;
 } classes[CLASS_COUNT] = {
-	[CLASS_SHM] = { 3000, 87000, 4000, 65536 },
-	[CLASS_TCP] = { 20000, 320, 0, 32768 },
-	[CLASS_VERBS] = { 2500, 12200, 0, 16384 }, /* one Spark cable; design section 9 */
-	[CLASS_SIM] = { 2500, 12200, 0, 16384 },
+	[CLASS_SHM] = { 1800, 510, 1000000, 4000, 65536 },
+	[CLASS_TCP] = { 4000, 12000, 2500, 546, 32768 },
+	[CLASS_VERBS] = { 2500, 0, 12200, 0, 16384 }, /* one Spark cable; design section 9 */
+	[CLASS_SIM] = { 2500, 0, 12200, 0, 16384 },
 };
 
 /* Bytes beyond this are as this many: no overflow below, and long past every crossover. */
@@ -29,6 +32,7 @@ static const struct {
 
 struct load {
 	uint64_t hops, cable, rank; /* bytes: over the busiest cable one way; sent by one rank */
+	uint64_t msgs; /* sent by one rank */
 };
 
 static struct load load_of(enum coll_kind kind, enum coll_algo algo, uint64_t s, int ranks,
@@ -38,17 +42,19 @@ static struct load load_of(enum coll_kind kind, enum coll_algo algo, uint64_t s,
 
 	switch (algo) {
 	case ALGO_TWO_MATCHINGS:
-		if (n == 2)
-			return (struct load){ 1, shape == SHAPE_RING ? s / 2 : s, s };
-		return (struct load){ 2, s, 2 * s };
+		if (n == 2 && shape == SHAPE_LINE)
+			return (struct load){ 1, s, s, 1 };
+		return n == 2 ? (struct load){ 1, s / 2, s, 2 } : (struct load){ 2, s, 2 * s, 4 };
+	case ALGO_DOUBLING:
+		return n == 2 ? (struct load){ 1, s, s, 1 } : (struct load){ 2, 2 * s, 2 * s, 2 };
 	case ALGO_RING:
 		if (kind == COLL_ALL_GATHER)
-			return (struct load){ n - 1, (n - 1) * s / 2, (n - 1) * s };
-		return (struct load){ 2 * (n - 1), (n - 1) * s / n, 2 * (n - 1) * s / n };
+			return (struct load){ n - 1, (n - 1) * s / 2, (n - 1) * s, 2 * (n - 1) };
+		return (struct load){ 2 * (n - 1), (n - 1) * s / n, 2 * (n - 1) * s / n, 4 * (n - 1) };
 	default:
 		if (shape == SHAPE_LINE)
-			return (struct load){ n - 1, (n - 1) * s, (n - 1) * s };
-		return (struct load){ n / 2, n / 2 * s, (n - 1) * s };
+			return (struct load){ n - 1, (n - 1) * s, (n - 1) * s, n - 1 };
+		return (struct load){ n / 2, n / 2 * s, (n - 1) * s, n - 1 };
 	}
 }
 
@@ -56,7 +62,8 @@ static uint64_t time_of(enum coll_kind kind, enum coll_algo algo, uint64_t bytes
 			enum coll_class class, enum coll_shape shape)
 {
 	struct load l = load_of(kind, algo, bytes < BYTES_MAX ? bytes : BYTES_MAX, n, shape);
-	uint64_t t = l.hops * classes[class].hop_ns + l.cable * 1000 / classes[class].cable;
+	uint64_t t = l.hops * classes[class].hop_ns + l.msgs * classes[class].msg_ns +
+		     l.cable * 1000 / classes[class].cable;
 
 	return classes[class].rank ? t + l.rank * 1000 / classes[class].rank : t;
 }

@@ -12,7 +12,7 @@
 #include "sircl/sircl.h"
 
 enum coll_kind { COLL_ALL_REDUCE, COLL_ALL_GATHER, COLL_KINDS };
-enum coll_algo { ALGO_AUTO, ALGO_TWO_MATCHINGS, ALGO_EXCHANGE, ALGO_RING, ALGO_COUNT };
+enum coll_algo { ALGO_AUTO, ALGO_TWO_MATCHINGS, ALGO_EXCHANGE, ALGO_RING, ALGO_DOUBLING, ALGO_COUNT };
 enum coll_shape { SHAPE_RING, SHAPE_LINE };
 enum coll_class {
 	CLASS_SHM,
@@ -35,8 +35,8 @@ struct plan_key {
 	uint16_t rank_of[COLL_MAX_RANKS];
 };
 
-/* Whether this algorithm exists for this kind, n, shape (two-matchings: all-reduce, rings of 2 and 4 and the
- * line of 2; ring: rings; exchange: all). */
+/* Whether this algorithm exists for this kind, n, shape (two-matchings, doubling: all-reduce, rings of 2 and
+ * 4 and the line of 2; ring: rings; exchange: all). */
 bool coll_can(enum coll_kind, enum coll_algo, int n, enum coll_shape);
 /*
  * The choice: a pure function, equal on all ranks. forced: SIRCL_ALGO; a kind that has no such algorithm on

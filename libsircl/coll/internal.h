@@ -32,6 +32,7 @@ void build_released(struct build *, int step, int send);
 
 /* The builders; each fills in name, order, nblocks, whole_in, depth, window and the steps. */
 void build_all_reduce_matchings(struct build *);
+void build_all_reduce_doubling(struct build *);
 void build_all_reduce_exchange(struct build *);
 void build_all_reduce_ring(struct build *);
 void build_all_gather_exchange(struct build *);

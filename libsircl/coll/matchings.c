@@ -11,6 +11,9 @@
  * SEND may still be unacknowledged, and phase 2 shall not wait for that.
  *
  * A ring of 2 exchanges one half over each cable, a line of 2 the whole over the only one: p0 + p1.
+ *
+ * doubling: the same with the whole data as the first half. Half as many messages, which count where the
+ * bytes do not; one cable of each machine rests in each phase.
  */
 #include "coll/internal.h"
 
@@ -34,10 +37,10 @@ static int combine(struct build *b, enum plan_chan chan, int block, struct plan_
 	return reduce;
 }
 
-static void two(struct build *b)
+static void two(struct build *b, int halves)
 {
 	struct plan *p = b->plan;
-	int halves = b->key->shape == SHAPE_RING ? 2 : 1, pos = b->key->pos, sent[2], sum;
+	int pos = b->key->pos, sent[2], sum;
 
 	p->order = "p0 + p1 (p: position along the cables), in fp32, one rounding";
 	p->nblocks = (uint16_t)halves;
@@ -50,20 +53,22 @@ static void two(struct build *b)
 	}
 }
 
-static void four(struct build *b)
+static void four(struct build *b, int halves)
 {
 	struct plan *p = b->plan;
 	int pos = b->key->pos, sent[2], paired[2], sum;
 	struct plan_span pair[2];
 
 	p->order =
-		"first half (p0 + p1) + (p2 + p3), second half (p0 + p3) + (p1 + p2) (p: position along the "
-		"cables), each + in fp32 and rounded";
-	p->nblocks = 2;
+		halves == 1
+			? "(p0 + p1) + (p2 + p3) (p: position along the cables), each + in fp32 and rounded"
+			: "first half (p0 + p1) + (p2 + p3), second half (p0 + p3) + (p1 + p2) (p: position "
+			  "along the cables), each + in fp32 and rounded";
+	p->nblocks = (uint16_t)halves;
 	p->depth = 0;
-	for (int h = 0; h < 2; h++)
+	for (int h = 0; h < halves; h++)
 		sent[h] = build_send(b, partner(pos, h), build_in(h));
-	for (int h = 0; h < 2; h++) {
+	for (int h = 0; h < halves; h++) {
 		enum plan_chan chan = partner(pos, h);
 		int other = (pos + (chan == PLAN_NEXT ? 1 : 3)) % 4;
 
@@ -71,7 +76,7 @@ static void four(struct build *b)
 		paired[h] = combine(b, chan, h, build_in(h), pos < other, pair[h]);
 		build_after(b, build_send(b, partner(pos, 1 - h), pair[h]), paired[h]);
 	}
-	for (int h = 0; h < 2; h++) {
+	for (int h = 0; h < halves; h++) {
 		bool with_p0 = h == 0 ? pos < 2 : pos == 0 || pos == 3;
 
 		sum = combine(b, partner(pos, 1 - h), h, pair[h], with_p0, build_out(h));
@@ -85,7 +90,17 @@ void build_all_reduce_matchings(struct build *b)
 	b->plan->name = "all_reduce/two-matchings";
 	b->plan->window = 1;
 	if (b->key->n == 2)
-		two(b);
+		two(b, b->key->shape == SHAPE_RING ? 2 : 1);
 	else
-		four(b);
+		four(b, 2);
+}
+
+void build_all_reduce_doubling(struct build *b)
+{
+	b->plan->name = "all_reduce/doubling";
+	b->plan->window = 1;
+	if (b->key->n == 2)
+		two(b, 1);
+	else
+		four(b, 1);
 }

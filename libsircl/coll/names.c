@@ -21,6 +21,7 @@ const char *coll_algo_name(enum coll_algo algo)
 		[ALGO_TWO_MATCHINGS] = "two-matchings",
 		[ALGO_EXCHANGE] = "exchange",
 		[ALGO_RING] = "ring",
+		[ALGO_DOUBLING] = "doubling",
 	};
 
 	return (unsigned)algo < ALGO_COUNT ? name[algo] : "?";

@@ -119,6 +119,8 @@ static void ref_result(const struct ref_job *j, void *out)
 
 		if (j->algo == ALGO_TWO_MATCHINGS)
 			s = ref_matchings(j, i, i < ref_start(j->count, 2, 1));
+		else if (j->algo == ALGO_DOUBLING)
+			s = ref_matchings(j, i, true);
 		else
 			for (int r = 1; r < j->n; r++)
 				s = s + ref_value(j, r, i);

@@ -45,7 +45,10 @@ START_TEST(test_choose_takes_two_matchings_for_small_and_ring_for_large)
 	for (int class = 0; class < CLASS_COUNT; class ++) {
 		enum coll_class c = (enum coll_class) class;
 
-		ck_assert_int_eq(choose(COLL_ALL_REDUCE, 1024, 4, c, SHAPE_RING), ALGO_TWO_MATCHINGS);
+		ck_assert_int_eq(choose(COLL_ALL_REDUCE, 1024, 4, c, SHAPE_RING),
+				 c == CLASS_SHM || c == CLASS_TCP ? ALGO_DOUBLING : ALGO_TWO_MATCHINGS);
+		ck_assert_int_eq(choose(COLL_ALL_REDUCE, 64 << 10, 4, c, SHAPE_RING),
+				 c == CLASS_SHM ? ALGO_DOUBLING : ALGO_TWO_MATCHINGS);
 		ck_assert_int_eq(choose(COLL_ALL_REDUCE, 64 << 20, 4, c, SHAPE_RING), ALGO_RING);
 		ck_assert_int_eq(choose(COLL_ALL_REDUCE, 1024, 3, c, SHAPE_RING), ALGO_EXCHANGE);
 		ck_assert_int_eq(choose(COLL_ALL_REDUCE, 64 << 20, 3, c, SHAPE_RING), ALGO_RING);
@@ -164,6 +167,7 @@ START_TEST(test_coll_names_are_those_of_the_parameter)
 	ck_assert_str_eq(coll_algo_name(ALGO_TWO_MATCHINGS), "two-matchings");
 	ck_assert_str_eq(coll_algo_name(ALGO_EXCHANGE), "exchange");
 	ck_assert_str_eq(coll_algo_name(ALGO_RING), "ring");
+	ck_assert_str_eq(coll_algo_name(ALGO_DOUBLING), "doubling");
 	ck_assert_str_eq(coll_algo_name((enum coll_algo)77), "?");
 }
 END_TEST

@@ -240,6 +240,9 @@ static float want_sum(const struct world *w, const struct plan_key *k, uint8_t (
 		if (i < w->count / 2)
 			return rounded(w, rounded(w, p[0] + p[1]) + rounded(w, p[2] + p[3]));
 		return rounded(w, rounded(w, p[0] + p[3]) + rounded(w, p[1] + p[2]));
+	case ALGO_DOUBLING:
+		return n == 2 ? rounded(w, p[0] + p[1])
+			      : rounded(w, rounded(w, p[0] + p[1]) + rounded(w, p[2] + p[3]));
 	case ALGO_RING:
 		for (b = 0; i >= (b + 1) * w->count / n;)
 			b++;

@@ -87,7 +87,7 @@ test_bench() {
 
 test_same_bits_as_shm() {
 	local algo a b
-	for algo in two-matchings exchange ring; do
+	for algo in two-matchings doubling exchange ring; do
 		ranks "$tmp/dig" "0 1 2 3" env SIRCL_ALGO=$algo "$build/sircl-bench" all_reduce -b 1K -e 1M -f 8 -n 1 -w 0 -d bfloat16 --digest
 		"$build/sircl-bench" all_reduce --ranks 4 --transport shm --algo $algo -b 1K -e 1M -f 8 -n 1 -w 0 -d bfloat16 --digest >"$tmp/shm" 2>&1
 		a=$(grep -io 'digest.*' "$tmp/dig.0") b=$(grep -io 'digest.*' "$tmp/shm")

@@ -5,6 +5,8 @@
  * choose the lanes.
  */
 #include <dirent.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <time.h>
 #include <unistd.h>
@@ -101,6 +103,97 @@ static int late_ranks(void)
 	return failed;
 }
 
+/* ---- abort by another thread, at any moment ---- */
+
+struct watcher {
+	struct rank_ctx *r;
+	unsigned seed;
+	bool aborts;
+	_Atomic bool stop;
+	_Atomic double at; /* when it was aborted; 0: not yet */
+	int wrong;
+};
+
+/* Asks what any thread may ask at any time; one of the ranks' watchers aborts after a while. */
+static void *watch(void *arg)
+{
+	struct watcher *w = arg;
+	double until = seconds() + (double)(rand_r(&w->seed) % 40) / 1000;
+
+	while (!atomic_load(&w->stop)) {
+		sircl_info_t info = { .size = sizeof(info) };
+		sircl_result_t e = SIRCL_INTERNAL_ERROR;
+
+		w->wrong += sircl_comm_query(w->r->comm, &info) != SIRCL_SUCCESS || info.rank != w->r->rank;
+		w->wrong += sircl_comm_async_error(w->r->comm, &e) != SIRCL_SUCCESS ||
+			    (e != SIRCL_SUCCESS && e != SIRCL_ABORTED);
+		if (w->aborts && seconds() >= until) {
+			atomic_store(&w->at, seconds());
+			w->wrong += sircl_comm_abort(w->r->comm) != SIRCL_SUCCESS;
+			w->aborts = false;
+		}
+		sched_yield();
+	}
+	return NULL;
+}
+
+static unsigned abort_round;
+
+/* Reduces, and sends and receives past a rank, until it is aborted. */
+static sircl_result_t work(struct rank_ctx *r, float *a, float *b, size_t count)
+{
+	int to = (r->rank + r->n / 2) % r->n, from = (r->rank + r->n - r->n / 2) % r->n;
+	bool first = r->rank < to;
+	sircl_result_t e = sircl_all_reduce(a, b, count, SIRCL_FLOAT32, SIRCL_SUM, r->comm, SIRCL_HOST);
+
+	if (!e && first)
+		e = sircl_send(a, count, SIRCL_FLOAT32, to, r->comm, SIRCL_HOST);
+	if (!e)
+		e = sircl_recv(b, count, SIRCL_FLOAT32, from, r->comm, SIRCL_HOST);
+	if (!e && !first)
+		e = sircl_send(a, count, SIRCL_FLOAT32, to, r->comm, SIRCL_HOST);
+	return e;
+}
+
+static void aborted_meanwhile(struct rank_ctx *r)
+{
+	static const size_t counts[] = { 1, 1000, 50000 };
+	struct watcher w = { .r = r,
+			     .seed = abort_round * 100 + (unsigned)r->rank,
+			     .aborts = abort_round % (unsigned)r->n == (unsigned)r->rank };
+	size_t count = counts[abort_round % 3];
+	float *a = calloc(count, sizeof(float)), *b = calloc(count, sizeof(float));
+	sircl_result_t e;
+	pthread_t t;
+	double began = seconds();
+
+	if (!a || !b || pthread_create(&t, NULL, watch, &w) != 0)
+		exit(1);
+	do
+		e = work(r, a, b, count);
+	while (e == SIRCL_SUCCESS && seconds() - began < 20);
+	EXPECT(r, e == SIRCL_ABORTED);
+	EXPECT(r, strstr(sircl_last_error(r->comm), "abort") != NULL);
+	EXPECT(r, seconds() - began < 5);
+	atomic_store(&w.stop, true);
+	pthread_join(t, NULL);
+	EXPECT(r, w.wrong == 0);
+	sircl_comm_destroy(r->comm);
+	r->comm = NULL;
+	free(a);
+	free(b);
+}
+
+static int aborts(void)
+{
+	int failed = 0;
+
+	for (abort_round = 0; abort_round < 12 && !failed; abort_round++)
+		failed = run_ranks("aborted by another thread at any moment", nranks / 2 * 2,
+				   aborted_meanwhile) != 0;
+	return failed;
+}
+
 static int entries(const char *path)
 {
 	DIR *d = opendir(path);
@@ -113,9 +206,14 @@ static int entries(const char *path)
 	return n;
 }
 
+/* A sanitizer's own memory grows, so it is not looked at then. */
 static long resident_kb(void)
 {
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+	FILE *f = NULL;
+#else
 	FILE *f = fopen("/proc/self/statm", "r");
+#endif
 	long size = 0, pages = 0;
 
 	if (!f)
@@ -188,6 +286,7 @@ int main(int argc, char **argv)
 												 : passed++;
 	forced() ? failed++ : passed++;
 	late_ranks() ? failed++ : passed++;
+	aborts() ? failed++ : passed++;
 	many_rounds() ? failed++ : passed++;
 	printf("%d passed, %d failed, 0 skipped\n", passed, failed);
 	return failed != 0;

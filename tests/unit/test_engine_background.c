@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The background thread: it drives when nobody does, costs nothing when nothing happens, and stays away. */
+#include <dirent.h>
+#include "engine_wait_stub.h"
+
+START_TEST(test_engine_background_drives_when_nobody_does)
+{
+	struct stand s;
+	uint64_t begun;
+	int before;
+
+	setup(&s, true, 1);
+	ck_assert(grows(&s.net.arms, 0)); /* it sleeps armed now */
+	before = s.net.foreign;
+	begun = real_clock(NULL);
+	arrive(&s);
+	ck_assert(grows(&s.net.foreign, before));
+	ck_assert_uint_lt(real_clock(NULL) - begun, 200 * MSEC);
+	teardown(&s);
+}
+END_TEST
+
+START_TEST(test_engine_background_costs_nothing_when_nothing_happens)
+{
+	struct stand s;
+	int rounds;
+
+	setup(&s, true, 8);
+	ck_assert(grows(&s.net.arms, 0));
+	usleep(20000);
+	rounds = s.net.rounds;
+	usleep(200000);
+	ck_assert_int_le(s.net.rounds, rounds + 2);
+	teardown(&s);
+}
+END_TEST
+
+/* Drives for `ns`; true if this thread was never off the processor long enough for somebody to take over. */
+static bool drive_for(struct stand *s, uint64_t ns, int *refused)
+{
+	uint64_t last = real_clock(NULL), until = last + ns, now;
+	bool steady = true;
+
+	while ((now = real_clock(NULL)) < until) {
+		struct tick t = { .now = now };
+		bool busy = false;
+
+		steady &= now - last < 50 * USEC;
+		last = now;
+		engine_drive(s->engine, &t, &busy);
+		*refused += busy;
+	}
+	return steady && now - last < 50 * USEC;
+}
+
+START_TEST(test_engine_background_never_takes_the_token_from_a_fast_caller)
+{
+	int disturbed = 0, refused = 0;
+	bool before = false; /* the last moment was steady too */
+	struct stand s;
+
+	setup(&s, true, 1);
+	ck_assert(grows(&s.net.arms, 0));
+	drive_for(&s, 5 * MSEC, &refused); /* it notices the caller */
+	for (int i = 0; i < 200; i++) {
+		int foreign = s.net.foreign;
+		bool steady;
+
+		refused = 0;
+		steady = drive_for(&s, MSEC, &refused);
+		if (steady && before)
+			disturbed += refused > 0 || s.net.foreign > foreign;
+		before = steady;
+	}
+	ck_assert_int_le(disturbed, 1);
+	teardown(&s);
+}
+END_TEST
+
+START_TEST(test_engine_background_arms_anew_after_a_caller_has_driven)
+{
+	struct stand s;
+
+	setup(&s, true, 1);
+	for (int i = 0; i < 5; i++) {
+		struct tick t;
+		bool busy;
+		int arms;
+
+		ck_assert(grows(&s.net.arms, i));
+		usleep(5000);
+		arms = s.net.arms;
+		t = (struct tick){ .now = real_clock(NULL) };
+		engine_drive(s.engine, &t, &busy); /* a poll disarms the lanes */
+		ck_assert(grows(&s.net.arms, arms));
+		ck_assert_uint_lt(real_clock(NULL) - t.now, 500 * MSEC); /* un-rung it sleeps for a second */
+		engine_lock(s.engine);
+		engine_unlock(s.engine);
+	}
+	teardown(&s);
+}
+END_TEST
+
+START_TEST(test_engine_background_stays_away_while_a_caller_waits)
+{
+	struct stand s;
+	int before;
+
+	setup(&s, true, 1);
+	ck_assert(grows(&s.net.arms, 0));
+	for (int i = 0; i < 100; i++) /* news without end */
+		atomic_fetch_add(&s.net.events, 1);
+	engine_wait_until(s.engine, never, NULL, real_clock(NULL) + 10 * MSEC);
+	before = s.net.foreign;
+	engine_wait_until(s.engine, never, NULL, real_clock(NULL) + 50 * MSEC);
+	ck_assert_int_le(s.net.foreign, before + 2);
+	teardown(&s);
+}
+END_TEST
+
+/* One thread named "sircl" with every signal blocked. */
+START_TEST(test_engine_background_thread_has_a_name_and_takes_no_signal)
+{
+	struct stand s;
+	struct dirent *d;
+	int found = 0;
+	DIR *dir;
+
+	setup(&s, true, 1);
+	ck_assert(grows(&s.net.arms, 0));
+	dir = opendir("/proc/self/task");
+	ck_assert_ptr_nonnull(dir);
+	while ((d = readdir(dir))) {
+		char path[300], line[200], name[64] = "";
+		unsigned long long blocked = 0;
+		FILE *f;
+
+		snprintf(path, sizeof(path), "/proc/self/task/%s/status", d->d_name);
+		f = fopen(path, "r");
+		while (f && fgets(line, sizeof(line), f)) {
+			sscanf(line, "Name: %63s", name);
+			sscanf(line, "SigBlk: %llx", &blocked);
+		}
+		if (f)
+			fclose(f);
+		if (strcmp(name, "sircl") == 0) {
+			found++;
+			ck_assert((blocked >> (2 - 1) & 1) && (blocked >> (15 - 1) & 1) &&
+				  (blocked >> (10 - 1) & 1));
+		}
+	}
+	closedir(dir);
+	ck_assert_int_eq(found, 1);
+	teardown(&s);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("engine background");
+	TCase *c = tcase_create("wait");
+	SRunner *sr;
+	int failed;
+
+	tcase_set_timeout(c, 30);
+	tcase_add_test(c, test_engine_background_drives_when_nobody_does);
+	tcase_add_test(c, test_engine_background_costs_nothing_when_nothing_happens);
+	tcase_add_test(c, test_engine_background_never_takes_the_token_from_a_fast_caller);
+	tcase_add_test(c, test_engine_background_arms_anew_after_a_caller_has_driven);
+	tcase_add_test(c, test_engine_background_stays_away_while_a_caller_waits);
+	tcase_add_test(c, test_engine_background_thread_has_a_name_and_takes_no_signal);
+	suite_add_tcase(s, c);
+	sr = srunner_create(s);
+	srunner_run_all(sr, CK_NORMAL);
+	failed = srunner_ntests_failed(sr);
+	srunner_free(sr);
+	return failed ? 1 : 0;
+}

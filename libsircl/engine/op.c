@@ -25,6 +25,7 @@ void op_destroy(struct op *op)
 {
 	if (!op)
 		return;
+	/* Acquire: partner of the release in finish_head, which was the last to touch op. */
 	sircl_assert(atomic_load_explicit(&op->state, memory_order_acquire) != OP_RUNNING);
 	engine_account(op->team->engine, 0,
 		       sizeof(*op) + op->run_cap * sizeof(*op->run) + op->ready_cap * sizeof(*op->ready) +
@@ -364,6 +365,7 @@ sircl_result_t engine_start(struct engine *e, struct tick *tick, struct op *op)
 
 	if (!op->prepared)
 		return error_set(SIRCL_INVALID_USAGE, "an operation is started that was not prepared");
+	/* Acquire: partner of the release in finish_head; op is changed below. */
 	if (atomic_load_explicit(&op->state, memory_order_acquire) == OP_RUNNING)
 		return error_set(SIRCL_INVALID_USAGE, "an operation is started while it runs");
 	if (team_error(t, &err) != SIRCL_SUCCESS)

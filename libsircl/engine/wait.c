@@ -229,7 +229,7 @@ sircl_result_t engine_wait_until(struct engine *e, bool (*until)(void *), void *
 
 static bool bg_stopped(struct engine *e)
 {
-	return atomic_load_explicit(&e->bg_stop, memory_order_acquire);
+	return atomic_load_explicit(&e->bg_stop, memory_order_acquire); /* partner: wait_destroy */
 }
 
 static bool somebody_drives(struct engine *e, uint64_t now)
@@ -361,7 +361,7 @@ fail:
 void wait_destroy(struct engine *e)
 {
 	if (e->has_thread) {
-		atomic_store_explicit(&e->bg_stop, true, memory_order_release);
+		atomic_store_explicit(&e->bg_stop, true, memory_order_release); /* partner: bg_stopped */
 		ring(e->bg_fd);
 		pthread_join(e->thread, NULL);
 		e->has_thread = false;

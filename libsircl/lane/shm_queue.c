@@ -53,6 +53,7 @@ static enum copied copy_bounce(struct shm_path *p, const struct lane_put *put, u
 		at = 0;
 	}
 	if (start + size - p->freed_seen > SHM_BOUNCE) {
+		/* partner: the release in unbounce */
 		p->freed_seen = atomic_load_explicit(&p->txq->freed, memory_order_acquire);
 		if (start + size - p->freed_seen > SHM_BOUNCE)
 			return COPY_LATER;

@@ -116,13 +116,14 @@ static enum copied copy_put(struct shm_lane *l, struct shm_path *p, const struct
 		memcpy((char *)p->arena.base + put->dst_off, put->src, put->len);
 		return COPIED;
 	}
-	if (SHM_DIRECT && p->direct) {
-		memcpy((char *)shm_at(dst->addr + put->dst_off), put->src, put->len);
-		return COPIED;
-	}
 	if (p->vm_ok && put->len >= SHM_SINGLE_COPY) {
-		enum copied c = copy_kernel(l, p, put);
+		enum copied c;
 
+		if (SHM_DIRECT && p->direct) { /* stands for the kernel's copy, which TSan does not see */
+			memcpy((char *)shm_at(dst->addr + put->dst_off), put->src, put->len);
+			return COPIED;
+		}
+		c = copy_kernel(l, p, put);
 		if (c != COPY_LATER)
 			return c;
 	}

@@ -137,7 +137,7 @@ static bool open_node(struct world *w, int pos)
 		n->ctx.params.num[PARAM_WINDOW] = c->window;
 	if (c->slice)
 		n->ctx.params.num[PARAM_SLICE] = c->slice;
-	n->ctx.log.level = getenv("SIM_LOG") ? LOG_TRACE : LOG_NONE;
+	n->ctx.log.level = getenv("SIRCL_TEST_LOG") ? LOG_TRACE : LOG_NONE;
 	n->ctx.log.subsys = LOG_ALL;
 	n->ctx.log.fd = 2;
 	n->ctx.log.rank = pos;

@@ -129,7 +129,7 @@ static uint64_t pair_clock(void *arg)
 static inline const char *pair_getenv(void *arg, const char *name)
 {
 	(void)arg;
-	return strcmp(name, "SIRCL_DEBUG") ? NULL : getenv("PAIR_DEBUG") ? getenv("PAIR_DEBUG") : "none";
+	return strcmp(name, "SIRCL_DEBUG") ? NULL : getenv("SIRCL_TEST_LOG") ? "trace" : "none";
 }
 
 static inline void pair_open(struct pair *p, int me, int nlanes, const struct lane_ops *ops,

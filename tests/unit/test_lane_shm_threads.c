@@ -227,6 +227,68 @@ START_TEST(test_shm_two_threads_reuse_the_queue_lap_after_lap)
 }
 END_TEST
 
+/* The same of the bounce ring, which comes round here ten times before the queue of notes does: only `freed`
+ * orders the sender behind the receiver's copy. */
+#define BLEN 60000
+#define BOUNCED 7
+
+static void bounce_hook(struct end *e, const struct lane_event *ev)
+{
+	struct side *s = e->hook_arg;
+
+	if (ev->ev != LANE_NOTE)
+		return;
+	ck_assert_uint_eq(ev->note.w[0], s->got);
+	ck_assert(h_filled(inner(e->pair, 1)->region[BOUNCED].base, BLEN, (uint32_t)s->got));
+	s->last = ev->note.w[1] != 0;
+	s->got++;
+}
+
+static void *stream_bounced(void *arg)
+{
+	struct side *s = arg;
+	struct lane_export to = { .addr = (uintptr_t)inner(s->e->pair, 1)->region[BOUNCED].base,
+				  .len = BLEN,
+				  .key = BOUNCED };
+	uint64_t note[6] = { 0 };
+
+	for (uint64_t i = 0; note[1] == 0; i++) {
+		note[0] = i;
+		note[1] = i >= 200 && (i + 1 == s->rounds || late(s));
+		h_fill(arena_base(s->e->send), BLEN, (uint32_t)i);
+		while (h_put(s->e, 0, BLEN, &to, 0, note) == 0)
+			sched_yield();
+	}
+	return NULL;
+}
+
+START_TEST(test_shm_two_threads_reuse_the_bounce_ring_lap_after_lap)
+{
+	struct pair p;
+	struct side tx, rx;
+	struct lane_mem mem;
+	struct lane_export export;
+	uint8_t *user = calloc(1, BLEN);
+
+	h_open(&p, &lane_shm_ops);
+	h_up(&p, 1);
+	ck_assert_int_eq(p.ops->reg(p.e[1].l, BOUNCED, user, BLEN, &mem, &export), SIRCL_SUCCESS);
+	tx = (struct side){ .e = &p.e[0], .rounds = 20000 / SLOWER, .until = h_clock(NULL) + SEC / 2 };
+	rx = (struct side){ .e = &p.e[1] };
+	p.e[1].hook = bounce_hook;
+	p.e[1].hook_arg = &rx;
+	p.e[1].max = 1; /* each is looked at before the next is copied to the same place */
+	ck_assert_int_eq(pthread_create(&tx.thread, NULL, stream_bounced, &tx), 0);
+	side_wait(&rx, tx.rounds);
+	pthread_join(tx.thread, NULL);
+	ck_assert(rx.last);
+	ck_assert_uint_gt(rx.got, 2 * SHM_BOUNCE / BLEN);
+	ck_assert_int_eq(h_count(&p.e[0], LANE_SUSPECT), 0);
+	h_close(&p);
+	free(user);
+}
+END_TEST
+
 /* An end that closes while the other thread puts: nobody touches memory that is gone. */
 static void *put_until_closed(void *arg)
 {
@@ -349,6 +411,7 @@ int main(void)
 	tcase_add_test(c, test_shm_sleeper_is_woken_for_every_note);
 	tcase_add_test(c, test_shm_no_wake_is_lost_in_bursts);
 	tcase_add_test(c, test_shm_two_threads_reuse_the_queue_lap_after_lap);
+	tcase_add_test(c, test_shm_two_threads_reuse_the_bounce_ring_lap_after_lap);
 	tcase_add_test(c, test_shm_close_while_the_peer_puts_is_clean);
 	tcase_add_test(c, test_shm_fence_delivers_every_note_that_was_put_before_it);
 	suite_add_tcase(s, c);

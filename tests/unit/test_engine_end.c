@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The executor over simulated channels: different calls, errors, limits, ends, the flight recorder. */
+#include <pthread.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include "engine_exec_world.h"
 
@@ -274,6 +276,73 @@ START_TEST(test_engine_flight_recorder_is_logged_when_the_team_ends)
 }
 END_TEST
 
+struct asker {
+	struct world *w;
+	const float *out;
+	float sum;
+	sircl_result_t result;
+	struct sircl_error err;
+};
+
+static void *ask_for_result(void *arg)
+{
+	struct asker *a = arg;
+
+	while (!op_done(a->w->rank[0].op))
+		sched_yield();
+	a->result = op_result(a->w->rank[0].op, &a->err);
+	for (int i = 0; i < 1000; i++)
+		a->sum += a->out[i];
+	return NULL;
+}
+
+static void *ask_for_error(void *arg)
+{
+	struct asker *a = arg;
+
+	while (team_error(a->w->rank[0].team, &a->err) == SIRCL_SUCCESS)
+		sched_yield();
+	return NULL;
+}
+
+/* One that never has the token learns of the end from op_done or team_error alone. A sanitizer for threads
+ * sees whether what it then reads was written before. */
+START_TEST(test_engine_thread_that_only_asks_reads_what_is_whole)
+{
+	struct setting set = { .n = 2, .algo = ALGO_EXCHANGE, .seed = 3 };
+	struct ref_job j = {
+		.kind = COLL_ALL_REDUCE, .algo = ALGO_EXCHANGE, .type = SIRCL_FLOAT32, .count = 1000, .n = 2
+	};
+	struct sircl_error why = { SIRCL_ABORTED,
+				   "a sentence of some length, so that half of it would show" };
+
+	for (int round = 0; round < 20; round++) {
+		struct world w;
+		struct asker a = { .w = &w };
+		float expect[1000], sum = 0;
+		pthread_t thread;
+
+		setup(&w, &set);
+		begin_all(&w, &j, -1);
+		ref_result(&j, expect);
+		for (int i = 0; i < 1000; i++)
+			sum += expect[i];
+		a.out = (const float *)(const void *)w.rank[0].bufs.out;
+		ck_assert_int_eq(pthread_create(&thread, NULL, ask_for_result, &a), 0);
+		ck_assert(run(&w, 0));
+		pthread_join(thread, NULL);
+		ck_assert_int_eq(a.result, SIRCL_SUCCESS);
+		ck_assert(a.sum == sum);
+		ck_assert_int_eq(pthread_create(&thread, NULL, ask_for_error, &a), 0);
+		team_fail(w.rank[0].team, &why);
+		pthread_join(thread, NULL);
+		ck_assert_str_eq(a.err.msg, why.msg);
+		free_bufs(&w);
+		teardown(&w);
+	}
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("engine ends");
@@ -291,6 +360,7 @@ int main(void)
 	tcase_add_test(c, test_engine_bad_choices_leave_the_team_usable);
 	tcase_add_test(c, test_engine_flight_recorder_keeps_the_last_64);
 	tcase_add_test(c, test_engine_flight_recorder_is_logged_when_the_team_ends);
+	tcase_add_test(c, test_engine_thread_that_only_asks_reads_what_is_whole);
 	suite_add_tcase(s, c);
 	sr = srunner_create(s);
 	srunner_run_all(sr, CK_NORMAL);

@@ -230,7 +230,7 @@ static bool take_received(struct pass *p, int c)
 			transfer_failed(p, tc, s->x.err);
 			return false;
 		}
-		if (s->view && s->off < s->len && sum_from_window(p, tc, s)) {
+		if (s->view && s->x.tagged && s->off < s->len && sum_from_window(p, tc, s)) {
 			finished_slice(p, s->step);
 			finished_slice(p, (uint16_t)(s->step + 1));
 		}

@@ -227,9 +227,10 @@ bool link_progress(struct link *l, struct tick *t)
 		struct link_lane *ln = &l->lane[i];
 		int n = ln->ops->poll(ln->lane, t, ev, LINK_BATCH);
 
-		for (int k = 0; k < n; k++)
+		for (int k = 0; k < n; k++) {
 			lane_event(l, i, t, &ev[k]);
-		any |= n > 0;
+			any |= ev[k].ev != LANE_DONE; /* which is for rates only */
+		}
 	}
 	if (l->heard && l->nup > 1)
 		lane_silence(l, t);

@@ -62,12 +62,18 @@ START_TEST(test_engine_does_not_look_at_what_cannot_have_moved)
 		.kind = COLL_ALL_REDUCE, .in = r.in, .out = r.out, .count = 256, .type = SIRCL_FLOAT32
 	};
 	struct sircl_error err = { SIRCL_ABORTED, "enough" };
+	struct xfer *x;
 	uint64_t views;
 	bool busy;
 
 	setup(&r, &t);
 	ck_assert_int_eq(op_prepare(r.op, &a), SIRCL_SUCCESS);
 	ck_assert_int_eq(engine_start(r.engine, &t, r.op), SIRCL_SUCCESS);
+	/* the first message has begun to arrive, so that a look at the operation is a look at its window */
+	x = r.fake.net[0].chan[0]->in[0].x;
+	x->tagged = true;
+	x->tag = op_tag(0, &a);
+	r.fake.net[0].news = true;
 	while (engine_drive(r.engine, &t, &busy))
 		;
 	views = r.fake.views;

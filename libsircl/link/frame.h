@@ -45,7 +45,10 @@ _Static_assert(offsetof(struct frame_hdr, crc) == 40, "no holes");
 
 static inline uint32_t frame_crc(const struct frame_hdr *h)
 {
-	return crc32c(crc32c(0, h, offsetof(struct frame_hdr, crc)), &h->echo, 4);
+	struct frame_hdr whole = *h;
+
+	whole.crc = 0;
+	return crc32c(0, &whole, sizeof(whole));
 }
 
 static inline void frame_seal(struct frame_hdr *h, struct lane_note *note)

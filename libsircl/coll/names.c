@@ -17,11 +17,8 @@ const char *coll_kind_name(enum coll_kind kind)
 const char *coll_algo_name(enum coll_algo algo)
 {
 	static const char *const name[ALGO_COUNT] = {
-		[ALGO_AUTO] = "auto",
-		[ALGO_TWO_MATCHINGS] = "two-matchings",
-		[ALGO_EXCHANGE] = "exchange",
-		[ALGO_RING] = "ring",
-		[ALGO_DOUBLING] = "doubling",
+		[ALGO_AUTO] = "auto", [ALGO_TWO_MATCHINGS] = "two-matchings", [ALGO_EXCHANGE] = "exchange",
+		[ALGO_RING] = "ring", [ALGO_DOUBLING] = "doubling",
 	};
 
 	return (unsigned)algo < ALGO_COUNT ? name[algo] : "?";

@@ -84,8 +84,8 @@ struct lane_event {
 	uint32_t done;
 	struct lane_note note;
 	const char *why; /* one clause; valid until the next poll of this lane */
-	bool gone; /* SUSPECT, DOWN: evidence that the peer's process is not there: hang-up, end of file, reset,
-		      refused connection. Not: silence, carrier loss, time limits, protocol errors */
+	bool gone; /* SUSPECT, DOWN: evidence that the peer's process is not there: hang-up, end of file,
+		      reset, refused connection. Not: silence, carrier loss, time limits, protocol errors */
 };
 
 struct lane_cfg {

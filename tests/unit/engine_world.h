@@ -111,9 +111,10 @@ static void ew_open_node(struct ew *w, int p)
 	n->ctx.params.num[PARAM_ALGO] = w->cfg.algo;
 	n->ctx.params.num[PARAM_SLICE] = (int64_t)w->cfg.slice;
 	n->ctx.params.num[PARAM_WINDOW] = (int64_t)w->cfg.window;
-	n->ctx.log = (struct log){
-		.level = getenv("SIRCL_TEST_LOG") ? LOG_TRACE : LOG_NONE, .subsys = LOG_ALL, .fd = 2, .rank = p
-	};
+	n->ctx.log = (struct log){ .level = getenv("SIRCL_TEST_LOG") ? LOG_TRACE : LOG_NONE,
+				   .subsys = LOG_ALL,
+				   .fd = 2,
+				   .rank = p };
 	n->ctx.rank = w->rank_of[p];
 	n->ctx.nranks = w->cfg.n;
 	n->ctx.clock = sim_clock;

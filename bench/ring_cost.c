@@ -240,12 +240,13 @@ int main(int argc, char **argv)
 	uint64_t from;
 	long n;
 
-	if (argc != 4 || (strcmp(argv[1], "sim") && strcmp(argv[1], "shm")) || (n = atol(argv[3])) < 1) {
+	if (argc != 4 || (strcmp(argv[1], "sim") != 0 && strcmp(argv[1], "shm") != 0) ||
+	    (n = atol(argv[3])) < 1) {
 		fprintf(stderr, "usage: ring_cost sim|shm BYTES OPERATIONS\n");
 		return 2;
 	}
 	g->count = strtoul(argv[2], NULL, 0) / sizeof(float);
-	g->ops = strcmp(argv[1], "sim") ? &lane_shm_ops : &lane_sim_ops;
+	g->ops = strcmp(argv[1], "sim") != 0 ? &lane_shm_ops : &lane_sim_ops;
 	snprintf(g->lab, sizeof(g->lab), "cost-%d", (int)getpid());
 	if (g->ops == &lane_sim_ops)
 		MUST(sim_create(&g->sim, &sim_spark, 1));

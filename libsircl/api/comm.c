@@ -264,7 +264,7 @@ sircl_result_t sircl_comm_create(sircl_comm_t *comm, const sircl_config_t *confi
 	c->magic = COMM_MAGIC;
 	c->peer = calloc((size_t)size, sizeof(*c->peer));
 	if (!c->peer) {
-		ret = error_set(SIRCL_NO_MEMORY, "sircl_comm_create: no memory");
+		(void)error_set(SIRCL_NO_MEMORY, "sircl_comm_create: no memory");
 		goto fail;
 	}
 	CHECK_GOTO(read_config(c, config, &start), fail);

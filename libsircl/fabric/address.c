@@ -148,7 +148,7 @@ sircl_result_t id_unpack(const sircl_unique_id_t *id, struct address *a, uint8_t
 	wire_get_bytes(&w, magic, 4);
 	version = (unsigned)wire_get(&w, 1);
 	tail.pos = SIRCL_UNIQUE_ID_BYTES - 4;
-	if (memcmp(magic, "SIRC", 4) ||
+	if (memcmp(magic, "SIRC", 4) != 0 ||
 	    wire_get(&tail, 4) != crc32c(0, copy.bytes, SIRCL_UNIQUE_ID_BYTES - 4))
 		return error_set(SIRCL_INVALID_ARGUMENT,
 				 "the unique id is damaged or was not made by sircl_get_unique_id: copy all "

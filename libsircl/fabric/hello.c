@@ -162,7 +162,7 @@ static void heard(struct hello *h, int port, const uint8_t *msg, struct map_rank
 	e.peer_port = (uint8_t)wire_get(&w, 1);
 	e.rank = (uint16_t)wire_get(&w, 2);
 	wire_get_bytes(&w, job, 16);
-	if (memcmp(magic, "SIRH", 4) || version != HELLO_VERSION || memcmp(job, h->job, 16) ||
+	if (memcmp(magic, "SIRH", 4) != 0 || version != HELLO_VERSION || memcmp(job, h->job, 16) != 0 ||
 	    e.rank >= COLL_MAX_RANKS || e.peer_port >= MAP_PORTS_MAX ||
 	    (e.rank == h->rank && e.peer_port == port))
 		return;

@@ -182,7 +182,7 @@ sircl_result_t records_agree(const struct record *r, int n)
 bool records_one_machine(const struct record *r, int n)
 {
 	for (int i = 1; i < n; i++)
-		if (memcmp(r[i].machine, r[0].machine, sizeof(r[0].machine)))
+		if (memcmp(r[i].machine, r[0].machine, sizeof(r[0].machine)) != 0)
 			return false;
 	return true;
 }

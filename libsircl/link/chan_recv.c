@@ -51,14 +51,14 @@ static void rx_give_up(struct chan_net *net, struct tick *t, struct rx *rx, stru
 
 static void rx_damaged(struct chan_net *net, struct tick *t, struct rx *rx, const struct rx_frame *f)
 {
+	const struct tx *tx = rx->relay ? &rx->relay->tx : &rx->chan->tx; /* a channel's own way back */
 	struct reason why = { .why = WHY_DAMAGED, .at = (uint16_t)net->cfg.self, .detail = f->lane };
 
-	why.to = neighbour(net, rx->chan ? (int)rx->chan->cfg.via : !rx->relay->tx.h.side);
+	why.to = neighbour(net, rx->relay ? !tx->h.side : tx->h.side);
 	log_warn(&net->cfg.ctx->log,
 		 "rank %d: %u bytes of message %u of channel %u came damaged over lane %u of the cable from "
 		 "rank %d; the channel is given up",
-		 rank_at(net, why.at), f->len, f->msg, rx->chan ? rx->chan->cfg.id : rx->relay->tx.id,
-		 f->lane, rank_at(net, why.to));
+		 rank_at(net, why.at), f->len, f->msg, tx->id, f->lane, rank_at(net, why.to));
 	rx_give_up(net, t, rx, why);
 }
 

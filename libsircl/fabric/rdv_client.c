@@ -97,6 +97,8 @@ static sircl_result_t handshake(struct rdv *r, const struct key_ring *keys)
 {
 	struct auth a;
 	uint8_t msg[AUTH_MSG_MAX], in[AUTH_MSG_MAX];
+	char text[ADDRESS_TEXT];
+	sircl_result_t ret;
 	size_t n, len;
 
 	if (keys->n == 0) {
@@ -118,7 +120,14 @@ static sircl_result_t handshake(struct rdv *r, const struct key_ring *keys)
 	auth_start(&a, keys, true, RDV_AUTH_CONTEXT, sizeof(RDV_AUTH_CONTEXT), "", 0);
 	CHECK(auth_step(&a, NULL, 0, msg, &n));
 	CHECK(write_all(r, msg, n));
-	CHECK(read_all(r, in, 2));
+	ret = read_all(r, in, 2);
+	if (ret == SIRCL_REMOTE_ERROR)
+		return error_set(
+			ret,
+			"rank %d: the rendezvous at %s closed the connection: it has probably another key "
+			"than this process; give all ranks the same SIRCL_KEY_FILE, SIRCL_KEY or unique id",
+			r->rank, address_text(&r->at, text));
+	CHECK(ret);
 	len = in[0] | (size_t)in[1] << 8;
 	if (len < 2 || len > AUTH_MSG_MAX)
 		return lost(r, "it does not speak this protocol");

@@ -7,7 +7,8 @@
 #include <stdatomic.h>
 #include "fabric/rdv.h"
 
-enum { CONNS = COLL_MAX_RANKS + 32, STRANGERS = 32 };
+/* Strangers: connections that have proved no key yet. All ranks may come at once. */
+enum { STRANGERS = COLL_MAX_RANKS + 32, CONNS = COLL_MAX_RANKS + STRANGERS };
 #define AUTH_LIMIT (5 * SEC)
 #define LINGER (2 * SEC) /* for the last bytes of an answer to a rank that reads slowly */
 

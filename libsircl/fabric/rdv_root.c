@@ -332,16 +332,27 @@ static void accept_all(struct rdv_root *r)
 {
 	for (;;) {
 		int fd = accept4(r->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK), strangers = 0;
-		struct conn *c = NULL;
+		struct conn *c = NULL, *oldest = NULL;
 
 		if (fd < 0)
 			return;
 		for (int i = 0; i < CONNS; i++) {
-			strangers += r->conn[i].state == CONN_AUTH;
-			if (!c && r->conn[i].state == CONN_FREE)
-				c = &r->conn[i];
+			struct conn *k = &r->conn[i];
+
+			if (k->state == CONN_AUTH) {
+				strangers++;
+				oldest = !oldest || k->since < oldest->since ? k : oldest;
+			} else if (k->state == CONN_FREE && !c) {
+				c = k;
+			}
 		}
-		if (!c || strangers >= STRANGERS) {
+		/* a rank needs milliseconds for its proof, so who has been silent longest has to go:
+		 * strangers that hold connections keep no rank out */
+		if ((strangers >= STRANGERS || !c) && oldest) {
+			drop(r, oldest);
+			c = oldest;
+		}
+		if (!c) {
 			close(fd);
 			continue;
 		}

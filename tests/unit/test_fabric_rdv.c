@@ -240,7 +240,27 @@ START_TEST(strangers_with_a_wrong_key_or_garbage_change_nothing)
 	for (int i = 0; i < 3; i++)
 		ck_assert_msg(m[i].ret == SIRCL_SUCCESS, "%s", m[i].msg);
 	ck_assert_int_ne(m[3].ret, SIRCL_SUCCESS);
+	ck_assert_msg(strstr(m[3].msg, "another key") != NULL, "%s", m[3].msg);
 	for (int i = 0; i < 3; i++)
+		close(fd[i]);
+}
+END_TEST
+
+START_TEST(strangers_that_hold_connections_keep_no_rank_out)
+{
+	enum { HELD = 400 };
+	struct member m[4];
+	int fd[HELD];
+
+	for (int i = 0; i < HELD; i++) {
+		fd[i] = socket(AF_UNIX, SOCK_STREAM, 0);
+		ck_assert_int_eq(connect(fd[i], (struct sockaddr *)&at.ss, at.len), 0);
+	}
+	fill(m, 4, 2);
+	together(m, 4);
+	for (int i = 0; i < 4; i++)
+		ck_assert_msg(m[i].ret == SIRCL_SUCCESS, "%s", m[i].msg);
+	for (int i = 0; i < HELD; i++)
 		close(fd[i]);
 }
 END_TEST
@@ -311,6 +331,7 @@ int main(void)
 	tcase_add_test(t, missing_ranks_are_named_at_the_limit);
 	tcase_add_test(t, sizes_and_ranks_that_do_not_fit_are_refused);
 	tcase_add_test(t, strangers_with_a_wrong_key_or_garbage_change_nothing);
+	tcase_add_test(t, strangers_that_hold_connections_keep_no_rank_out);
 	tcase_add_test(t, nobody_listening_ends_at_the_limit_with_the_address);
 	tcase_add_test(t, addresses_and_ids_survive_the_way_and_damage_is_seen);
 	srunner_run_all(r, CK_NORMAL);

@@ -186,7 +186,7 @@ int main(int argc, char **argv)
 	rank = env("SIRCL_RANK");
 	size = env("SIRCL_NRANKS");
 	if (!strcmp(mode, "stopped"))
-		cfg.op_timeout_ms = 200;
+		cfg.op_timeout_ms = 1000; /* longer than until the abort, shorter than until the fence */
 	must(sircl_comm_create(&comm, &cfg, rank, size, NULL), "create");
 	if (!strcmp(mode, "stopped") && size == 2)
 		return stopped();

@@ -80,6 +80,7 @@ for part in "$@"; do
 		;;
 	long)
 		SHOW=1 one "sim, 10,000 seeds" 1500 "$BUILD/tests/sim" --seeds 10000 --first-seed 1
+		SHOW=1 one "sim, every lane loss, every schedule of 10 events" 900 "$BUILD/tests/sim" --only c --events 10
 		one "planted faults" 900 make -s check-plants BUILD="$BUILD"
 		SHOW=1 one "speed gate" 900 bench/compare.sh --quick
 		;;

@@ -12,7 +12,6 @@
 #include "lane/sim_internal.h"
 
 #define SIM_POLL_NS 50 /* least time between two calls of a program that asks to be called at once */
-#define CHOICES_MAX 8
 
 const struct sim_fabric sim_hostile = {
 	.cost = { .fixed_ns = { 100, 100, 20, 20, 100 }, .per_byte_ps = { 0, 0, 50, 50, 0 } },
@@ -103,35 +102,6 @@ static struct sim_event take(struct sim *s, uint32_t i)
 		sift_down(s->heap, s->nheap, i);
 	}
 	return e;
-}
-
-/* With a chooser, everything that could as well come first is offered: all events within the jitter. */
-static struct sim_event next_event(struct sim *s)
-{
-	uint32_t pick[CHOICES_MAX], n = 0, j;
-	uint64_t end;
-
-	if (!s->choose)
-		return take(s, 0);
-	end = s->heap[0].time + s->fabric.jitter_ns;
-	for (uint32_t i = 0; i < s->nheap; i++) {
-		const struct sim_event *e = &s->heap[i];
-
-		if (e->time > end || (e->kind == SE_RUN && ((struct sim_node *)e->p)->run_at != e->time))
-			continue;
-		/* the CHOICES_MAX earliest, sorted */
-		for (j = n; j > 0 && before(e, &s->heap[pick[j - 1]]); j--)
-			if (j < CHOICES_MAX)
-				pick[j] = pick[j - 1];
-		if (j < CHOICES_MAX) {
-			pick[j] = i;
-			n += n < CHOICES_MAX;
-		}
-	}
-	if (n < 2)
-		return take(s, n ? pick[0] : 0);
-	j = (uint32_t)s->choose(s->choose_arg, (int)n);
-	return take(s, pick[j < n ? j : 0]);
 }
 
 sircl_result_t sim_create(struct sim **out, const struct sim_fabric *f, uint64_t seed)
@@ -234,12 +204,6 @@ uint64_t sim_in_flight(const struct sim *s)
 	return s->flights;
 }
 
-void sim_set_chooser(struct sim *s, int (*choose)(void *, int), void *arg)
-{
-	s->choose = choose;
-	s->choose_arg = arg;
-}
-
 void sim_on_violation(struct sim *s, void (*tell)(void *, const char *), void *arg)
 {
 	s->tell = tell;
@@ -275,7 +239,7 @@ int sim_node(struct sim *s, const struct sim_program *p)
 	n->sim = s;
 	n->number = s->nnodes++;
 	n->cost = s->fabric.cost;
-	n->run_at = NEVER;
+	n->run_at = n->run_seq = NEVER;
 	if (p)
 		n->program = *p;
 	sim_wake_node(n, s->now);
@@ -298,8 +262,10 @@ void sim_cable_lane(struct sim *s, int cable, int lane, int a, int b, struct sim
 		w->end[i].end = i;
 		w->end[i].node = s->node[i ? b : a];
 	}
-	while (*link)
+	while (*link) {
 		link = &(*link)->next;
+		w->number++;
+	}
 	*link = w;
 	*at_a = &w->end[0];
 	*at_b = &w->end[1];
@@ -332,6 +298,7 @@ void sim_wake_node(struct sim_node *n, uint64_t when)
 	if (!n->program.run || n->dead || n->run_at <= when)
 		return;
 	n->run_at = when;
+	n->run_seq = n->sim->seq;
 	sim_push(n->sim, when, SE_RUN, n, 0, 0);
 }
 
@@ -347,14 +314,16 @@ static void run_program(struct sim_node *n)
 	uint64_t deadline;
 
 	if (n->frozen_until > s->now) {
-		n->run_at = NEVER;
+		n->run_at = n->run_seq = NEVER;
 		sim_wake_node(n, s->now);
 		return;
 	}
-	n->run_at = NEVER;
-	n->again = false;
+	n->run_at = n->run_seq = NEVER;
 	s->running = &t;
-	n->program.run(n->program.arg, &t);
+	do { /* with a chooser, until it finds nothing more */
+		n->again = false;
+		n->program.run(n->program.arg, &t);
+	} while (n->again && s->choose);
 	s->running = NULL;
 	n->free_at = t.now;
 	deadline = n->program.deadline ? n->program.deadline(n->program.arg) : NEVER;
@@ -372,12 +341,21 @@ static void hash(struct sim *s, const struct sim_event *e)
 
 static void step(struct sim *s)
 {
-	struct sim_event e = next_event(s);
+	uint32_t i = s->choose ? sim_choose(s) : 0;
+	struct sim_event e;
 	struct sim_port *port;
 
+	if (i == s->nheap)
+		return;
+	e = take(s, i);
+	if (s->choose && sim_stale(&e)) { /* taken out of turn: time does not pass */
+		if (e.kind == SE_PIECE)
+			wire_unref(e.p);
+		return;
+	}
 	if (e.time > s->now)
 		s->now = e.time;
-	if (e.kind == SE_RUN && ((struct sim_node *)e.p)->run_at != e.time)
+	if (e.kind == SE_RUN && ((struct sim_node *)e.p)->run_seq != e.seq)
 		return;
 	s->nevents++;
 	hash(s, &e);
@@ -432,7 +410,10 @@ static void step(struct sim *s)
 
 bool sim_run(struct sim *s, bool (*finished)(void *), void *arg, uint64_t until)
 {
+	s->halted = false;
 	while (!finished || !finished(arg)) {
+		if (s->halted)
+			return false;
 		if (!s->nheap || s->heap[0].time > until) {
 			if (s->now < until && until != NEVER)
 				s->now = until; /* time passes although nothing happens */

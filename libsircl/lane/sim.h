@@ -75,6 +75,7 @@ uint64_t sim_events(const struct sim *);
 /* Faults, at once. seen: bit 0: the end at a sees an error, bit 1: the end at b. */
 void sim_kill(struct sim *, int cable, int lane, unsigned seen);
 void sim_revive(struct sim *, int cable, int lane);
+bool sim_is_dead(struct sim *, int cable, int lane);
 void sim_false_alarm(struct sim *, int cable, int lane,
 		     int end); /* that end reports LANE_SUSPECT though nothing is wrong */
 /* Everything in flight on the lane, and what is posted meanwhile, is late by `ns`; nothing is lost. dirs: bit
@@ -87,8 +88,24 @@ void sim_dup_next(struct sim *, int cable, int lane); /* the next note on it is 
  * "at frame k" tests. */
 void sim_kill_at_put(struct sim *, uint64_t k, unsigned seen);
 uint64_t sim_puts(const struct sim *);
-/* Exhaustive runs: if set, called whenever several events could come next (of `n`); returns which. */
-void sim_set_chooser(struct sim *, int (*choose)(void *arg, int n), void *arg);
+/* The same for the k-th put from now on of one end (0: a, 1: b) of one lane. */
+void sim_kill_at_put_of(struct sim *, int cable, int lane, int end, uint32_t k, unsigned seen);
+/*
+ * Exhaustive runs. If a chooser is set it is called before every event, with the `n` >= 1 of them that could
+ * as well come next (all within jitter_ns of the earliest, which has place 0), and returns which does; -1:
+ * sim_run ends at once and returns false. Nothing is random while there is one: every put lands in one piece,
+ * and whatever else could be late is simply left to the chooser.
+ */
+struct sim_choice {
+	uint64_t id; /* of the event, as long as it is pending */
+	uint64_t touches; /* places that it reads or changes, see sim_explore.c */
+	uint64_t adds; /* places to which it only adds, in any order with others that do */
+	const uint8_t *from, *to; /* and the `len` bytes that it copies */
+	uint32_t len;
+};
+void sim_set_chooser(struct sim *, int (*choose)(void *arg, const struct sim_choice *, int n), void *arg);
+/* Two events that both could come next: true if their order may make a difference. */
+bool sim_dependent(const struct sim_choice *, const struct sim_choice *);
 /* A plan of random faults from the seed: `n` of them, spread over virtual time [from, to), only such that the
  * fabric can heal (never all lanes of a cable dead for good). kinds: bit mask of enum sim_fault. */
 void sim_plan_faults(struct sim *, unsigned kinds, int n, uint64_t from, uint64_t to);

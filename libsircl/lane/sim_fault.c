@@ -34,6 +34,19 @@ void sim_kill(struct sim *s, int cable, int lane, unsigned seen)
 	wire_kill(need(s, cable, lane), seen, WHY_DIED);
 }
 
+bool sim_is_dead(struct sim *s, int cable, int lane)
+{
+	return need(s, cable, lane)->dead;
+}
+
+void sim_kill_at_put_of(struct sim *s, int cable, int lane, int end, uint32_t k, unsigned seen)
+{
+	struct sim_dir *d = &need(s, cable, lane)->dir[end];
+
+	d->kill_in = k + 1;
+	d->kill_seen = (uint8_t)seen;
+}
+
 void sim_kill_at_put(struct sim *s, uint64_t k, unsigned seen)
 {
 	s->count[FAULT_KILL].planned++;

@@ -43,7 +43,7 @@ struct sim_node {
 	struct sim_program program;
 	struct cost cost;
 	uint64_t free_at; /* its CPU */
-	uint64_t run_at; /* the SE_RUN that counts, NEVER: none */
+	uint64_t run_at, run_seq; /* time and number of the SE_RUN that counts, NEVER: none */
 	uint64_t frozen_until;
 	bool dead, again;
 	uint64_t tx_host, rx_host, tx_domain[2], rx_domain[2]; /* when these servers are free */
@@ -89,6 +89,8 @@ struct sim_dir {
 	bool lost; /* something was lost: stays broken until the next epoch */
 	bool error_due;
 	uint64_t stalled_until;
+	uint32_t kill_in; /* the lane dies at this put, 1: the next; 0: no such plan */
+	uint8_t kill_seen;
 };
 
 enum port_state { PORT_IDLE, PORT_CONNECTING, PORT_HALF, PORT_UP, PORT_FENCING };
@@ -126,7 +128,7 @@ struct sim_port {
 
 struct sim_wire {
 	struct sim *sim;
-	int cable, lane;
+	int cable, lane, number;
 	double rate; /* bytes per ns, 0: no limit */
 	bool dead;
 	struct sim_port end[2];
@@ -162,8 +164,9 @@ struct sim {
 	unsigned kill_seen;
 	struct sim_fault_count count[FAULT_KINDS];
 	unsigned fault_kinds;
-	int (*choose)(void *, int);
+	int (*choose)(void *, const struct sim_choice *, int);
 	void *choose_arg;
+	bool halted; /* by the chooser */
 	void (*tell)(void *, const char *);
 	void *tell_arg;
 	bool rated;
@@ -190,6 +193,9 @@ uint64_t sim_here(const struct sim *); /* time of the node that runs, else of th
 void sim_violation(struct sim *, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 struct sim_wire *sim_wire_of(struct sim *, int cable, int lane);
 uint64_t sim_late(struct sim *); /* a random lateness: 1 us to 20 ms, small ones as likely as large ones */
+/* sim_explore.c */
+bool sim_stale(const struct sim_event *); /* it does nothing any more */
+uint32_t sim_choose(struct sim *); /* place in the heap of the event that comes next; nheap: none, halted */
 /* sim_wire.c */
 void wire_put(struct sim_port *, uint64_t now, const struct lane_put *);
 void wire_pump(struct sim_wire *, int dir);

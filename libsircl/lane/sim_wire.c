@@ -93,7 +93,7 @@ static void tell_sender(struct sim_wire *w, int dir, uint64_t delay, enum sim_re
 
 static uint64_t refusal_delay(struct sim *s)
 {
-	return s->fabric.latency_ns + (s->fabric.jitter_ns ? sim_late(s) : 0);
+	return s->fabric.latency_ns + (s->fabric.jitter_ns && !s->choose ? sim_late(s) : 0);
 }
 
 static void schedule(struct flight *f, uint64_t when)
@@ -133,6 +133,8 @@ void wire_put(struct sim_port *tx, uint64_t now, const struct lane_put *p)
 		s->kill_at = NEVER;
 		sim_push(s, now, SE_KILL, w, 0, s->kill_seen);
 	}
+	if (d->kill_in && --d->kill_in == 0)
+		sim_push(s, now, SE_KILL, w, 0, d->kill_seen);
 	if (w->dead || d->broken || tx->suspected) {
 		bool there = !w->dead && w->end[!dir].fenced >= tx->epoch;
 
@@ -338,7 +340,7 @@ void wire_deliver(struct sim_wire *w, int dir)
 			s->count[FAULT_DUP].struck++;
 			port_note(rx, f->epoch, &f->note);
 		}
-		if (!w->dead)
+		if (!w->dead && !s->choose)
 			sim_push(s, s->now + s->fabric.latency_ns, SE_DONE, tx, f->epoch, tx->life);
 		drop(f);
 	}
@@ -445,7 +447,8 @@ static void kill_dir(struct sim_wire *w, int dir)
 				continue;
 			any = true;
 			f->refs++;
-			sim_push(s, s->now + sim_late(s), SE_PIECE, f, f->gen, i);
+			sim_push(s, s->now + (s->choose ? s->fabric.latency_ns : sim_late(s)), SE_PIECE, f,
+				 f->gen, i);
 		}
 		if (!any)
 			drop(f);
@@ -467,8 +470,8 @@ void wire_kill(struct sim_wire *w, unsigned seen, enum sim_reason why)
 		struct sim_port *port = &w->end[i];
 
 		if ((seen >> i & 1) && port->open)
-			sim_push(s, s->now + sim_random(s, 20 * USEC), SE_ERROR, port, port->epoch,
-				 (unsigned)why | port->life << 4);
+			sim_push(s, s->now + (s->choose ? 0 : sim_random(s, 20 * USEC)), SE_ERROR, port,
+				 port->epoch, (unsigned)why | port->life << 4);
 		kill_dir(w, i);
 	}
 }

@@ -7,7 +7,7 @@
 
 struct options {
 	uint64_t seeds, first_seed;
-	int jobs, verbose;
+	int jobs, verbose, events; /* events: of part c */
 	bool thorough; /* this part alone was asked for */
 };
 

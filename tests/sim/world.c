@@ -203,10 +203,15 @@ static bool over(void *arg)
 
 bool world_run(struct world *w, bool (*done)(struct world *), uint64_t patience)
 {
-	struct runner r = { .w = w, .done = done, .most = sim_events(w->sim) + PUTS_MAX_EVENTS };
-
 	for (int i = 0; i < w->cfg.n; i++)
 		sim_wake(w->sim, w->node[i].node);
+	return world_go_on(w, done, patience);
+}
+
+bool world_go_on(struct world *w, bool (*done)(struct world *), uint64_t patience)
+{
+	struct runner r = { .w = w, .done = done, .most = sim_events(w->sim) + PUTS_MAX_EVENTS };
+
 	return sim_run(w->sim, over, &r, sim_now(w->sim) + patience) && !failed(w) &&
 	       sim_events(w->sim) <= r.most;
 }

@@ -59,6 +59,7 @@ bool world_create(struct world *, const struct world_cfg *);
 bool world_connect(struct world *);
 /* Runs until done(world); a failure or the end of patience ends it too. False: did not end by itself. */
 bool world_run(struct world *, bool (*done)(struct world *), uint64_t patience);
+bool world_go_on(struct world *, bool (*done)(struct world *), uint64_t patience); /* wakes nobody first */
 /* Lets time pass: late puts land, heartbeats go. */
 void world_settle(struct world *, uint64_t ns);
 bool world_bye(struct world *); /* both-sided goodbye on all links */

@@ -124,11 +124,12 @@ END_TEST
 
 static int chosen[64], nchosen, widths[64], depth;
 
-static int choose(void *arg, int n)
+static int choose(void *arg, const struct sim_choice *c, int n)
 {
 	int k = depth++;
 
 	(void)arg;
+	(void)c;
 	if (k >= 8)
 		return 0;
 	widths[k] = n;
@@ -175,6 +176,53 @@ START_TEST(test_sim_chooser_reaches_every_order_of_lanes)
 }
 END_TEST
 
+struct offer {
+	int n, calls;
+	struct sim_choice c[8];
+};
+
+/* Keeps what is offered first, and stops the world there. */
+static int look(void *arg, const struct sim_choice *c, int n)
+{
+	struct offer *o = arg;
+
+	ck_assert_int_le(n, 8);
+	o->n = n;
+	o->calls++;
+	memcpy(o->c, c, (size_t)n * sizeof(*c));
+	return -1;
+}
+
+/* Puts that land on two lanes, or one after the other on one, commute; what copies to the same place, and
+ * what another event of the same wire may depend on, does not. */
+START_TEST(test_sim_tells_which_events_commute)
+{
+	struct sim_fabric f = sim_hostile;
+	struct pair *p = pair_up(&f, 1, 3);
+	struct offer o = { .n = 0 };
+
+	sim_set_chooser(p->sim, look, &o);
+	pair_put(&p->end[0][0], 0, 10, 1);
+	pair_put(&p->end[0][0], 100, 10, 2);
+	pair_put(&p->end[0][1], 0, 10, 3);
+	pair_put(&p->end[1][2], 0, 10, 4);
+	ck_assert(!sim_run(p->sim, NULL, NULL, SEC));
+	ck_assert_int_eq(o.calls, 1);
+	ck_assert_int_eq(o.n, 4);
+	for (int i = 0; i < 4; i++)
+		for (int k = 0; k < i; k++)
+			ck_assert(!sim_dependent(&o.c[i], &o.c[k]));
+	for (int i = 0; i < 4; i++)
+		ck_assert(sim_dependent(&o.c[i], &o.c[i]));
+	o.c[1].to = o.c[0].to + 5;
+	ck_assert(sim_dependent(&o.c[0], &o.c[1]));
+	o.c[2].touches = o.c[3].adds;
+	ck_assert(sim_dependent(&o.c[2], &o.c[3]));
+	ck_assert(!sim_dependent(&o.c[2], &o.c[0]));
+	pair_free(p);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("lane_sim_spark");
@@ -184,6 +232,7 @@ int main(void)
 
 	tcase_set_timeout(c, 60);
 	tcase_add_test(c, test_sim_chooser_reaches_every_order_of_lanes);
+	tcase_add_test(c, test_sim_tells_which_events_commute);
 	tcase_add_test(r, test_sim_spark_rates_are_as_configured);
 	tcase_add_test(r, test_sim_spark_small_put_takes_latency_post_and_event);
 	tcase_add_test(r, test_sim_spark_node_shares_its_sides_and_domains_among_neighbours);

@@ -360,73 +360,6 @@ START_TEST(test_link_retries_with_back_off)
 }
 END_TEST
 
-/* Only the connecting end has come up; what it posts goes nowhere. It notices, fences, and the frames come
- * another way; the epoch is never used. */
-START_TEST(test_link_half_open_lane_is_given_up)
-{
-	for (int nlanes = 1; nlanes < 3; nlanes++) {
-		struct fake_pair *f = fake_pair_new(nlanes, &fake_ops, 16);
-
-		fake_pair_up(f);
-		fake_die(&f->lane[0], 3);
-		fake_run(f, 5 * MSEC, 100 * USEC);
-		fake_revive(&f->lane[0]);
-		f->lane[0].half_open = true;
-		f->p.end[0].goal = 100;
-		fake_run(f, 20 * MSEC, 100 * USEC);
-		ck_assert_int_eq(f->p.end[0].link->lane[0].phase, LL_UP);
-		ck_assert_int_eq(f->p.end[1].link->lane[0].phase, LL_DOWN);
-		f->lane[0].half_open = false;
-		fake_must_finish(f, 2 * SEC);
-		pair_check(&f->p);
-		fake_run(f, SEC, MSEC);
-		ck_assert_int_eq(link_state(f->p.end[1].link), LINK_UP);
-		ck_assert_uint_ge(f->p.end[1].link->lane[0].epoch, 3);
-		fake_pair_free(f);
-	}
-}
-END_TEST
-
-START_TEST(test_link_never_up_in_an_epoch_that_was_given_up)
-{
-	struct fake_pair *f = fake_pair_new(2, &fake_ops, 16);
-	struct fake_end *b = &f->lane[0].end[1];
-
-	fake_pair_up(f);
-	fake_die(&f->lane[0], 3);
-	fake_run(f, 500 * MSEC, MSEC); /* A has tried several epochs and told them as fenced */
-	ck_assert_uint_ge(f->p.end[1].link->lane[0].floor, 4);
-	ck_assert_uint_gt(b->allowed,
-			  f->p.end[1].link->lane[0].floor); /* a half-open handshake was taken back */
-	b->up = true;
-	b->epoch = 2;
-	fake_event(b, (struct lane_event){ .ev = LANE_UP, .epoch = 2 }); /* a late handshake */
-	fake_step(f, MSEC);
-	ck_assert_int_ne(f->p.end[1].link->lane[0].phase, LL_UP);
-	ck_assert_uint_eq(b->fenced, 2);
-	fake_pair_free(f);
-}
-END_TEST
-
-/* A lone half-open lane on which nothing is posted is given up too. */
-START_TEST(test_link_lane_that_never_speaks_is_given_up)
-{
-	struct fake_pair *f = fake_pair_new(1, &fake_ops, 16);
-
-	fake_pair_up(f);
-	fake_die(&f->lane[0], 3);
-	fake_run(f, 5 * MSEC, 100 * USEC);
-	fake_revive(&f->lane[0]);
-	f->lane[0].half_open = true;
-	fake_run(f, 3 * SEC, MSEC);
-	ck_assert_uint_ge(f->lane[0].end[0].fences, 3);
-	f->lane[0].half_open = false;
-	fake_run(f, 3 * SEC, MSEC);
-	ck_assert_int_eq(link_state(f->p.end[1].link), LINK_UP);
-	fake_pair_free(f);
-}
-END_TEST
-
 /* After a fence STATE goes by every path: one of them may be a dead end. */
 START_TEST(test_link_tells_a_fence_on_every_path)
 {
@@ -526,9 +459,6 @@ int main(void)
 	tcase_add_test(c, test_link_stuttering_peer_costs_no_lane);
 	tcase_add_test(c, test_link_silent_lane_is_suspected_while_its_sister_is_heard);
 	tcase_add_test(c, test_link_retries_with_back_off);
-	tcase_add_test(c, test_link_half_open_lane_is_given_up);
-	tcase_add_test(c, test_link_never_up_in_an_epoch_that_was_given_up);
-	tcase_add_test(c, test_link_lane_that_never_speaks_is_given_up);
 	tcase_add_test(c, test_link_tells_a_fence_on_every_path);
 	tcase_add_test(c, test_link_late_frame_costs_the_lane);
 	tcase_add_test(c, test_link_peer_that_was_stopped_costs_no_lane);

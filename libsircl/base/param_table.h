@@ -24,7 +24,7 @@ PARAM_INT(
 	SUSPECT, "SIRCL_SUSPECT", NULL, "250", 5, 60000,
 	"silence after which a lane is suspected while its sisters are heard, ms; at least three heartbeats")
 PARAM_SIZE(WINDOW, "SIRCL_WINDOW", NULL, "1M", 65536, 268435456,
-	   "bytes that a channel may have in flight to a neighbour")
+	   "bytes that a channel may have in flight to a neighbour; on one machine at most 256K")
 PARAM_SIZE(RELAY_WINDOW, "SIRCL_RELAY_WINDOW", NULL, "256K", 65536, 268435456,
 	   "the same for a channel that passes through relays")
 PARAM_SIZE(SLICE, "SIRCL_SLICE", NULL, "0", 0, 67108864, "bytes of a slice; 0: the algorithm's choice")

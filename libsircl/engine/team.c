@@ -56,6 +56,13 @@ static void close_sides(struct team *t, struct tick *tick)
 	}
 }
 
+/* The same on all ranks. A window in shared memory is memory that one rank has just written and the other
+ * reads next: as long as it stays in their caches. Larger ones hide no latency, since there is none. */
+static uint32_t window_of(const struct team_cfg *cfg, int64_t window)
+{
+	return chan_window(cfg->class == CLASS_SHM && window > SHM_WINDOW ? SHM_WINDOW : window);
+}
+
 sircl_result_t team_create(struct engine *e, struct tick *tick, const struct team_cfg *cfg, struct team **out)
 {
 	const struct params *p = &e->cfg.ctx->params;
@@ -73,7 +80,7 @@ sircl_result_t team_create(struct engine *e, struct tick *tick, const struct tea
 	t->cfg = *cfg;
 	snprintf(t->name, sizeof(t->name), "%s", cfg->name ? cfg->name : "comm");
 	t->cfg.name = t->name;
-	t->window = chan_window(param_num(p, PARAM_WINDOW));
+	t->window = window_of(cfg, param_num(p, PARAM_WINDOW));
 	t->forced = (enum coll_algo)param_num(p, PARAM_ALGO);
 	t->deterministic = param_num(p, PARAM_DETERMINISTIC) != 0;
 	t->forced_slice = (size_t)param_num(p, PARAM_SLICE);

@@ -114,6 +114,18 @@ START_TEST(test_engine_wait_reads_the_clock_seldom_while_things_move)
 }
 END_TEST
 
+START_TEST(test_engine_window_of_shared_memory_is_at_most_256_KiB)
+{
+	static struct rank r;
+	struct tick t = { .now = 1000 };
+
+	setup(&r, &t);
+	ck_assert_int_eq(param_num(&r.ctx.params, PARAM_WINDOW), 1 << 20);
+	ck_assert_uint_eq(r.fake.net[0].chan[0]->cfg.window, 256 << 10);
+	teardown(&r, &t);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("engine cost");
@@ -124,6 +136,7 @@ int main(void)
 	tcase_set_timeout(c, 30);
 	tcase_add_test(c, test_engine_does_not_look_at_what_cannot_have_moved);
 	tcase_add_test(c, test_engine_wait_reads_the_clock_seldom_while_things_move);
+	tcase_add_test(c, test_engine_window_of_shared_memory_is_at_most_256_KiB);
 	suite_add_tcase(s, c);
 	sr = srunner_create(s);
 	srunner_run_all(sr, CK_NORMAL);

@@ -12,10 +12,10 @@
  * msg_ns: what a message costs a rank's processor beyond that; 0: not counted.
  * cable: bytes per us of one cable in one direction. rank: bytes per us that one rank can send over all its
  * cables; 0: the cables are the limit. Ranks of class shm share the memory and the cores of one machine, so
- * rank counts for them, and cables do not. shm and tcp (loopback) are fitted to the slowest of 4 ranks on a
- * busy 2-core machine; us at
- *   shm 16, 64, 256 KiB: doubling 21, 46, 219; two-matchings 30, 65, 244; ring 43, 63, 134
- *   tcp 1, 64, 256 KiB: doubling 35, 275, 954; two-matchings 70, 301, 805; ring -, 422, 707
+ * rank counts for them, and cables do not. shm and tcp (loopback) are fitted to 4 ranks on a
+ * busy 2-core machine; first quartiles, over 5 to 13 runs, of the slowest rank's median, us, at
+ *   shm 16, 64, 256 KiB: doubling 22, 46, 261; two-matchings 39, 68, 260; ring 50, 63, 151
+ *   tcp 1, 64, 256 KiB: doubling 38, 310, 1010; two-matchings 70, 303, 1044; ring -, 436, 710
  */
 static const struct {
 	uint32_t hop_ns, msg_ns, cable, rank;

@@ -11,7 +11,8 @@
  *
  * A lane that is hardly used is hardly raced. So that one bad measurement is not for ever, a lane that has
  * been idle for a while (in bytes on its sisters, `probe_gap`) gets one frame while a sister is at work; when
- * it turns out to be slow again it is left alone for four times as long.
+ * it turns out to be slow again it is left alone for four times as long: in a collective such a frame holds
+ * everybody up, once for each link of the ring.
  */
 #include "link/link_internal.h"
 
@@ -23,7 +24,7 @@
 #define UNTESTED 4 /* with fewer races behind it a lane has */
 #define UNTESTED_BYTES (1u << 20) /* no deeper queue than this, or one frame */
 #define PROBE_FIRST (4u << 20)
-#define PROBE_LAST (64u << 20)
+#define PROBE_LAST (1u << 30)
 #define WEIGHT_LEAST (1.0 / 64)
 #define WEIGHT_ALIKE 1.5 /* lanes that differ by less take turns */
 
@@ -151,9 +152,9 @@ static void race_judge(struct link *l)
 		struct link_lane *ln = &l->lane[i];
 		double age = (double)(l->striped - ln->raced_at), gain = age / (age + RACE_MEMORY);
 
-		if (gain > 0.5 || ln->races < UNTESTED)
-			gain = 0.5;
-
+		gain = gain < 0.5 ? gain : 0.5;
+		if (ln->races < UNTESTED) /* the mean of the first ones */
+			gain = 1.0 / (ln->races + 1);
 		if (l->racing & (1u << i))
 			ln->weight += gain * (speed[i] / speeds * weights - ln->weight);
 		if (ln->phase == LL_UP && ln->weight > top)

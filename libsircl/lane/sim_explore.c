@@ -150,7 +150,7 @@ static bool before(const struct sim_event *a, const struct sim_event *b)
 uint32_t sim_choose(struct sim *s)
 {
 	struct sim_choice choice[CHOICES_MAX] = { 0 };
-	uint32_t pick[CHOICES_MAX], n = 0, j, first = s->nheap;
+	uint32_t pick[CHOICES_MAX] = { 0 }, n = 0, j, first = s->nheap;
 	int k;
 
 	for (uint32_t i = 0; i < s->nheap; i++) {

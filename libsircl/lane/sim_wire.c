@@ -272,6 +272,7 @@ static void land(struct flight *f, uint32_t from, uint32_t to)
 	struct sim_port *rx = &w->end[!f->dir];
 	const struct sim_region *r = f->dst.key < LANE_REGIONS_MAX ? &rx->region[f->dst.key] : NULL;
 
+	sircl_assert(w);
 	if (from == to)
 		return;
 	if (!r || !r->life || f->dst_off > r->len || f->len > r->len - f->dst_off) {

@@ -160,7 +160,7 @@ sircl_result_t tcp_listen(struct tcp_lane *l)
 {
 	struct sockaddr_storage a;
 	socklen_t n = sizeof(a);
-	int fd, err;
+	int fd = -1, err;
 
 	CHECK(tcp_socket(l, &fd));
 	if (l->sys->listen(fd, TCP_HALF_OPEN) < 0 || l->sys->getsockname(fd, (struct sockaddr *)&a, &n) < 0) {

@@ -20,10 +20,11 @@
 #define RACE_LEAST (128u << 10) /* fewer say nothing about bandwidth */
 #define RACE_LANE (16u << 10) /* nor do fewer of one lane: control messages are small */
 #define RACE_GAPS 4
+#define RACE_FALL 4 /* no race makes a lane more than so many times worse: it may have been bad luck */
 #define RACE_MEMORY (2u << 20) /* so many bytes ago a race counts half */
 #define UNTESTED 4 /* with fewer races behind it a lane has */
 #define UNTESTED_BYTES (1u << 20) /* no deeper queue than this, or one frame */
-#define PROBE_FIRST (4u << 20)
+#define PROBE_FIRST (1u << 20)
 #define PROBE_LAST (1u << 30)
 #define WEIGHT_LEAST (1.0 / 64)
 #define WEIGHT_ALIKE 1.5 /* lanes that differ by less take turns */
@@ -155,8 +156,11 @@ static void race_judge(struct link *l)
 		gain = gain < 0.5 ? gain : 0.5;
 		if (ln->races < UNTESTED) /* the mean of the first ones */
 			gain = 1.0 / (ln->races + 1);
-		if (l->racing & (1u << i))
-			ln->weight += gain * (speed[i] / speeds * weights - ln->weight);
+		if (l->racing & (1u << i)) {
+			double to = ln->weight + gain * (speed[i] / speeds * weights - ln->weight);
+
+			ln->weight = to > ln->weight / RACE_FALL ? to : ln->weight / RACE_FALL;
+		}
 		if (ln->phase == LL_UP && ln->weight > top)
 			top = ln->weight;
 	}

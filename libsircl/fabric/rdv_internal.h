@@ -36,7 +36,7 @@ struct rdv_root {
 	struct sircl_ctx *ctx;
 	struct key_ring keys;
 	struct address at;
-	int listener, quit;
+	int listener, quit, over; /* over: readable when the thread is about to end */
 	pthread_t thread;
 	struct conn conn[CONNS];
 	int n, joined, given, left, round;

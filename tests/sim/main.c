@@ -40,7 +40,7 @@ static int usage(FILE *f, int code)
 		   "  b  relayed streams, neighbours, one receiver that does not post\n"
 		   "  c  every schedule of the first --events E events (default 12) of a small run; alone: "
 		   "with\n"
-		   "     every lane loss, about 2 minutes for 10 events and ten times that for 12\n"
+		   "     every lane loss, some minutes for 10 events and ten times that for 12\n"
 		   "  d  N random seeds (default 1500; --seeds or --first-seed alone mean d)\n"
 		   "A seed that fails is printed; --first-seed S --seeds 1 -v replays it.\n");
 	return code;

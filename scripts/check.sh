@@ -64,9 +64,9 @@ for part in "$@"; do
 	unit)
 		for t in "$BUILD"/tests/unit/test_*; do
 			case $t in *.o | *.d) continue ;; esac
-			one "${t##*/}" 90 "$t"
+			one "${t##*/}" "${TEST_LIMIT:-90}" "$t"
 		done
-		# SIM_ARGS: fewer seeds for builds that run slowly
+		# SIM_ARGS, TEST_LIMIT: for builds that run slowly
 		# shellcheck disable=SC2086
 		[ -x "$BUILD/tests/sim" ] && one sim 120 "$BUILD/tests/sim" ${SIM_ARGS:-}
 		;;

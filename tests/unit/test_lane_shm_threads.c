@@ -138,7 +138,8 @@ START_TEST(test_shm_sleeper_is_woken_for_every_note)
 END_TEST
 
 /* One thread streams small notes, the other sleeps whenever it finds nothing: the window between the last
- * look and the sleep is met from both sides. */
+ * look and the sleep is met from both sides. A nap now and then, so that the other runs dry also where it is
+ * the slower one (a race detector). */
 static void *burst(void *arg)
 {
 	struct side *s = arg;
@@ -153,6 +154,8 @@ static void *burst(void *arg)
 			atomic_signal_fence(memory_order_seq_cst);
 		if (i % 8 == 0)
 			sched_yield();
+		if (i % 256 == 128)
+			nanosleep(&(struct timespec){ .tv_nsec = 2000000 }, NULL);
 	}
 	return NULL;
 }

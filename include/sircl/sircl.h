@@ -7,7 +7,21 @@
  * the same order. A mismatched call is an error on the ranks that see it, never a hang.
  *
  * Buffers are host memory for now: pass SIRCL_HOST as stream. A call with SIRCL_HOST blocks until the result
- * is in `recv` and the caller may change `send` again. Any other stream gives SIRCL_UNSUPPORTED.
+ * is in `recv` and the caller may change `send` again. Any other stream gives SIRCL_UNSUPPORTED. Every
+ * collective and point-to-point call also has a form that does not block (`_start`, which gives a request)
+ * and may be part of a group (sircl_group_begin).
+ *
+ * Counts are in elements, 0 is allowed. Buffers may have any alignment. A buffer that a rank does not need
+ * (send of a broadcast on ranks other than root, and the like) is not looked at and may be NULL.
+ *
+ * Numerics. All ranks get identical bits; bits depend on type, operation, count, number of ranks, cabling and
+ * algorithm, never on lanes, timing or processor. Floats of up to 32 bits are computed in fp32, float64 in
+ * fp64, and rounded to the type to nearest even: once with `exchange` and `two-shot`, which sum in rank
+ * order; after every + with `two-matchings` and `doubling` ((a+b)+(c+d) by cabling), `ring` and `pipeline`
+ * (order of the cabling). float8e4m3 overflows to NaN, the others to infinity; every NaN is the canonical
+ * one. Integers wrap modulo 2^n. SIRCL_AVG divides the sum before that last rounding; of integers it sums
+ * modulo 2^64 and truncates toward zero, in rank order. SIRCL_MIN and SIRCL_MAX give NaN if any input is NaN.
+ * SIRCL_ALGO forces an algorithm, SIRCL_DETERMINISTIC=1 rank order.
  *
  * Errors: every function returns a sircl_result_t. sircl_last_error() gives the sentence that belongs to the
  * last failure: which rank, peer, cable, lane and collective, and what to do. An argument error
@@ -56,7 +70,8 @@ typedef enum {
 	SIRCL_IN_PROGRESS = 12, /* not an error: not finished yet */
 } sircl_result_t;
 
-/* Element types. Only float32 and bfloat16 can be reduced in this version; all can be moved. */
+/* Element types. float16, bfloat16 and the two float8 are the bits of IEEE binary16, of the upper half of a
+ * float32, and of OCP OFP8. */
 typedef enum {
 	SIRCL_INT8 = 0,
 	SIRCL_UINT8 = 1,
@@ -73,7 +88,7 @@ typedef enum {
 	SIRCL_TYPE_COUNT = 12,
 } sircl_type_t;
 
-/* Reduction operations. Only SIRCL_SUM in this version. */
+/* Reduction operations, for all types; besides these, what sircl_op_create_premul_sum makes. */
 typedef enum {
 	SIRCL_SUM = 0,
 	SIRCL_PROD = 1,
@@ -84,6 +99,7 @@ typedef enum {
 } sircl_op_t;
 
 typedef struct sircl_comm *sircl_comm_t;
+typedef struct sircl_request *sircl_request_t;
 typedef void *sircl_stream_t;
 
 /* The stream of host memory. Not NULL, which is CUDA's default stream. */
@@ -207,30 +223,143 @@ sircl_result_t sircl_register(sircl_comm_t comm, void *ptr, size_t bytes);
 sircl_result_t sircl_deregister(sircl_comm_t comm, void *ptr);
 
 /*
- * recv[i] = sum over ranks of send[i], 0 <= i < count (elements), the same bits on every rank. In place: send
- * == recv; other overlaps are an error. Order of the sum: algorithms `exchange` (rank order, one rounding),
- * `two-matchings` and `doubling` ((a+b)+(c+d) by cabling, one rounding per step), `ring` (cable order,
- * rounding at every hop); SIRCL_ALGO chooses one.
+ * Splits a communicator: ranks that give the same `colour` (>= 0) get a new communicator together, with ranks
+ * ordered by (`key`, rank in comm). SIRCL_NO_COLOUR: takes part and gets *child = NULL. Collective over
+ * `comm`. config as in sircl_comm_create, NULL: defaults; name NULL: comm's. Members need not be neighbours:
+ * what lies between them passes their traffic on. The child shares cables, memory registrations and the
+ * engine with its parent, which may be destroyed before it; the cables of a rank are closed with the last of
+ * its communicators that came from one sircl_comm_create. A rank that dies ends all of them.
+ */
+#define SIRCL_NO_COLOUR (-1)
+sircl_result_t sircl_comm_split(sircl_comm_t comm, int colour, int key, const sircl_config_t *config,
+				sircl_comm_t *child);
+
+/*
+ * An operation that sums after each rank has multiplied its own elements by `*scalar` (one element of `type`,
+ * copied; ranks may differ). The product is rounded to the type (integers wrap), then summed as SIRCL_SUM.
+ * For collectives on `comm` with this type only; all ranks of a call must use such an operation. Destroyed by
+ * sircl_op_destroy, or with the communicator; calls that were issued before that are not harmed.
+ */
+sircl_result_t sircl_op_create_premul_sum(sircl_op_t *op, const void *scalar, sircl_type_t type,
+					  sircl_comm_t comm);
+sircl_result_t sircl_op_destroy(sircl_op_t op, sircl_comm_t comm);
+
+/*
+ * recv[i] = op over ranks of send[i], 0 <= i < count, on every rank. In place: send == recv; other overlaps
+ * are an error.
  */
 sircl_result_t sircl_all_reduce(const void *send, void *recv, size_t count, sircl_type_t type, sircl_op_t op,
 				sircl_comm_t comm, sircl_stream_t stream);
 
 /*
- * recv[r * count + i] = send of rank r [i], 0 <= i < count (elements); recv holds count * size elements. In
- * place: send == recv + rank * count elements; other overlaps are an error.
+ * recv[r * count + i] = send of rank r [i], 0 <= i < count, on every rank; recv holds count * size elements.
+ * In place: send == recv + rank * count elements; other overlaps are an error.
  */
 sircl_result_t sircl_all_gather(const void *send, void *recv, size_t count, sircl_type_t type,
 				sircl_comm_t comm, sircl_stream_t stream);
 
 /*
+ * recv[i] = op over ranks of send[rank * count + i], 0 <= i < count: rank r gets share r of the reduction;
+ * send holds count * size elements. In place: recv == send + rank * count elements, of which only that share
+ * is changed; other overlaps are an error.
+ */
+sircl_result_t sircl_reduce_scatter(const void *send, void *recv, size_t count, sircl_type_t type,
+				    sircl_op_t op, sircl_comm_t comm, sircl_stream_t stream);
+
+/* recv[i] = send of root [i], 0 <= i < count, on every rank. In place (on root): send == recv. */
+sircl_result_t sircl_broadcast(const void *send, void *recv, size_t count, sircl_type_t type, int root,
+			       sircl_comm_t comm, sircl_stream_t stream);
+
+/* On root: recv[i] = op over ranks of send[i], 0 <= i < count. In place (on root): send == recv. */
+sircl_result_t sircl_reduce(const void *send, void *recv, size_t count, sircl_type_t type, sircl_op_t op,
+			    int root, sircl_comm_t comm, sircl_stream_t stream);
+
+/*
+ * recv[r * count + i] = send of rank r [rank * count + i], 0 <= i < count: everybody gives everybody a share;
+ * send and recv hold count * size elements. In place: send == recv.
+ */
+sircl_result_t sircl_all_to_all(const void *send, void *recv, size_t count, sircl_type_t type,
+				sircl_comm_t comm, sircl_stream_t stream);
+
+/*
+ * On root: recv[r * count + i] = send of rank r [i], 0 <= i < count; recv holds count * size elements. In
+ * place (on root): send == recv + root * count elements.
+ */
+sircl_result_t sircl_gather(const void *send, void *recv, size_t count, sircl_type_t type, int root,
+			    sircl_comm_t comm, sircl_stream_t stream);
+
+/*
+ * recv[i] = send of root [rank * count + i], 0 <= i < count; root's send holds count * size elements. In
+ * place (on root): recv == send + root * count elements.
+ */
+sircl_result_t sircl_scatter(const void *send, void *recv, size_t count, sircl_type_t type, int root,
+			     sircl_comm_t comm, sircl_stream_t stream);
+
+/* Returns when all ranks have called it. */
+sircl_result_t sircl_barrier(sircl_comm_t comm, sircl_stream_t stream);
+
+/*
  * Point to point between any two ranks; messages of a pair arrive in order. A send matches the peer's recv of
  * the same count and type. A peer that is no neighbour is reached through the library of the ranks between. A
- * send returns when `buf` may be changed, which may be before the peer has received it.
+ * send returns when `buf` may be changed, which may be before the peer has received it. To oneself: only with
+ * both the send and the recv in one group, or started.
  */
 sircl_result_t sircl_send(const void *buf, size_t count, sircl_type_t type, int peer, sircl_comm_t comm,
 			  sircl_stream_t stream);
 sircl_result_t sircl_recv(void *buf, size_t count, sircl_type_t type, int peer, sircl_comm_t comm,
 			  sircl_stream_t stream);
+
+/*
+ * The same without waiting. The call checks its arguments and begins; *request is what to wait for; until
+ * then the buffers belong to the library. Collectives of one communicator run in the order in which they were
+ * started, on all ranks alike; point-to-point operations run beside them. On an error of the arguments
+ * nothing has begun and *request is NULL. Requests belong to the thread rule of their communicator and must
+ * be waited for (or tested to the end) before it is destroyed; after an error of the communicator they end
+ * with that error.
+ */
+sircl_result_t sircl_all_reduce_start(const void *send, void *recv, size_t count, sircl_type_t type,
+				      sircl_op_t op, sircl_comm_t comm, sircl_stream_t stream,
+				      sircl_request_t *request);
+sircl_result_t sircl_all_gather_start(const void *send, void *recv, size_t count, sircl_type_t type,
+				      sircl_comm_t comm, sircl_stream_t stream, sircl_request_t *request);
+sircl_result_t sircl_reduce_scatter_start(const void *send, void *recv, size_t count, sircl_type_t type,
+					  sircl_op_t op, sircl_comm_t comm, sircl_stream_t stream,
+					  sircl_request_t *request);
+sircl_result_t sircl_broadcast_start(const void *send, void *recv, size_t count, sircl_type_t type, int root,
+				     sircl_comm_t comm, sircl_stream_t stream, sircl_request_t *request);
+sircl_result_t sircl_reduce_start(const void *send, void *recv, size_t count, sircl_type_t type,
+				  sircl_op_t op, int root, sircl_comm_t comm, sircl_stream_t stream,
+				  sircl_request_t *request);
+sircl_result_t sircl_all_to_all_start(const void *send, void *recv, size_t count, sircl_type_t type,
+				      sircl_comm_t comm, sircl_stream_t stream, sircl_request_t *request);
+sircl_result_t sircl_gather_start(const void *send, void *recv, size_t count, sircl_type_t type, int root,
+				  sircl_comm_t comm, sircl_stream_t stream, sircl_request_t *request);
+sircl_result_t sircl_scatter_start(const void *send, void *recv, size_t count, sircl_type_t type, int root,
+				   sircl_comm_t comm, sircl_stream_t stream, sircl_request_t *request);
+sircl_result_t sircl_barrier_start(sircl_comm_t comm, sircl_stream_t stream, sircl_request_t *request);
+sircl_result_t sircl_send_start(const void *buf, size_t count, sircl_type_t type, int peer, sircl_comm_t comm,
+				sircl_stream_t stream, sircl_request_t *request);
+sircl_result_t sircl_recv_start(void *buf, size_t count, sircl_type_t type, int peer, sircl_comm_t comm,
+				sircl_stream_t stream, sircl_request_t *request);
+
+/*
+ * sircl_test moves things on and does not block: *done = 1 if the operation has ended, and then the result is
+ * returned, the request is freed and *request set to NULL; else *done = 0 and SIRCL_SUCCESS. sircl_wait
+ * returns when it has ended. A NULL request has ended with success.
+ */
+sircl_result_t sircl_test(sircl_request_t *request, int *done);
+sircl_result_t sircl_wait(sircl_request_t *request);
+
+/*
+ * A group: calls of this thread between begin and end, on one or several communicators, are collected and
+ * start together at the outermost end; they all progress together, so any order of sends and receives ends.
+ * Blocking calls return at once (their results are there when sircl_group_end returns, which waits for all of
+ * them); of _start calls the group only does the start. Collectives of one communicator run in the order of
+ * the calls. If a call fails its checks it returns that, and sircl_group_end returns the first such error and
+ * starts nothing. Only collectives, point-to-point calls, and nested groups are allowed inside.
+ */
+sircl_result_t sircl_group_begin(void);
+sircl_result_t sircl_group_end(void);
 
 #ifdef __GNUC__
 #pragma GCC visibility pop

@@ -198,6 +198,8 @@ static sircl_result_t make_team(struct sircl_comm *c)
 	if (c->n == 1)
 		return SIRCL_SUCCESS;
 	memcpy(cfg.rank_of, f->rank_of, sizeof(cfg.rank_of));
+	for (int p = 0; p < c->n; p++)
+		cfg.node_of[p] = (uint16_t)p;
 	engine_lock(f->engine);
 	t = ctx_tick(&c->ctx);
 	ret = team_create(f->engine, &t, &cfg, &team);

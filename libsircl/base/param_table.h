@@ -10,7 +10,7 @@ PARAM_STR(DEBUG_FILE, "SIRCL_DEBUG_FILE", "NCCL_DEBUG_FILE", "",
 PARAM_ENUM(TRANSPORT, "SIRCL_TRANSPORT", NULL, "auto", "auto|shm|tcp", "provider of the lanes")
 PARAM_INT(LANES, "SIRCL_LANES", NULL, "0", 0, 8,
 	  "lanes per cable; 0: all that are found (shm and loopback: 1)")
-PARAM_ENUM(ALGO, "SIRCL_ALGO", NULL, "auto", "auto|two-matchings|exchange|ring|doubling",
+PARAM_ENUM(ALGO, "SIRCL_ALGO", NULL, "auto", "auto|two-matchings|exchange|ring|doubling|two-shot|pipeline",
 	   "forces one algorithm on the collectives that have it")
 PARAM_ENUM(DETERMINISTIC, "SIRCL_DETERMINISTIC", NULL, "0", "0|1", "1: sums in rank order, whatever the size")
 PARAM_ENUM(CHECKSUM, "SIRCL_CHECKSUM", NULL, "0", "0|1",

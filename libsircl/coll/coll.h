@@ -11,8 +11,28 @@
 #include "engine/plan.h"
 #include "sircl/sircl.h"
 
-enum coll_kind { COLL_ALL_REDUCE, COLL_ALL_GATHER, COLL_KINDS };
-enum coll_algo { ALGO_AUTO, ALGO_TWO_MATCHINGS, ALGO_EXCHANGE, ALGO_RING, ALGO_DOUBLING, ALGO_COUNT };
+enum coll_kind {
+	COLL_ALL_REDUCE,
+	COLL_ALL_GATHER,
+	COLL_REDUCE_SCATTER,
+	COLL_BROADCAST,
+	COLL_REDUCE,
+	COLL_ALL_TO_ALL,
+	COLL_GATHER,
+	COLL_SCATTER,
+	COLL_BARRIER, /* the engine runs it as an all-reduce of one byte of its own */
+	COLL_KINDS
+};
+enum coll_algo {
+	ALGO_AUTO,
+	ALGO_TWO_MATCHINGS,
+	ALGO_EXCHANGE, /* everybody's data to whoever needs it, both ways round, sums in rank order */
+	ALGO_RING,
+	ALGO_DOUBLING,
+	ALGO_TWO_SHOT, /* all-reduce: exchange to owners, sum in rank order, all-gather */
+	ALGO_PIPELINE, /* one half of the data all the way round each way; on a line: to and from the ends */
+	ALGO_COUNT
+};
 enum coll_shape { SHAPE_RING, SHAPE_LINE };
 enum coll_class {
 	CLASS_SHM,
@@ -26,22 +46,45 @@ enum coll_class {
 const char *coll_kind_name(enum coll_kind); /* "all_reduce" */
 const char *coll_algo_name(enum coll_algo); /* "two-matchings" */
 
-/* What a plan depends on. rank_of[p] = rank at position p. root: later. */
+static inline bool coll_has_root(enum coll_kind k)
+{
+	return k == COLL_BROADCAST || k == COLL_REDUCE || k == COLL_GATHER || k == COLL_SCATTER;
+}
+static inline bool coll_reduces(enum coll_kind k) /* takes an operation */
+{
+	return k == COLL_ALL_REDUCE || k == COLL_REDUCE_SCATTER || k == COLL_REDUCE;
+}
+
+/*
+ * What a plan depends on. rank_of[p] = rank at position p. root: a rank; 0 where the kind has none. scaled: a
+ * pre-multiplied sum: plan_build derives it from the plain plan (see PLAN_SCALE).
+ */
 struct plan_key {
 	enum coll_kind kind;
 	enum coll_algo algo;
 	enum coll_shape shape;
 	uint16_t n, pos;
+	uint16_t root;
+	bool scaled;
 	uint16_t rank_of[COLL_MAX_RANKS];
 };
 
-/* Whether this algorithm exists for this kind, n, shape (two-matchings, doubling: all-reduce, rings of 2 and
- * 4 and the line of 2; ring: rings; exchange: all). */
+/*
+ * Whether this algorithm exists for this kind, n, shape.
+ *   two-matchings  all-reduce: rings of 2 and 4 and the line of 2
+ *   doubling       all-reduce, barrier: the same
+ *   exchange       every kind, everywhere
+ *   ring           all-reduce, all-gather, reduce-scatter: rings
+ *   two-shot       all-reduce, everywhere
+ *   pipeline       broadcast, reduce: everywhere; all-reduce, reduce-scatter: lines
+ */
 bool coll_can(enum coll_kind, enum coll_algo, int n, enum coll_shape);
 /*
  * The choice: a pure function, equal on all ranks. forced: SIRCL_ALGO; a kind that has no such algorithm on
  * any fabric is not meant by it and chooses freely; one that has it, but not for this n and shape:
- * SIRCL_UNSUPPORTED with the list of what is possible. bytes: of one rank's input.
+ * SIRCL_UNSUPPORTED with the list of what is possible. bytes: count times size of type, as the caller gives
+ * count. deterministic, and an average of integers: only what sums in rank order (exchange, two-shot), also
+ * against `forced`: then SIRCL_UNSUPPORTED.
  */
 sircl_result_t coll_choose(enum coll_kind, sircl_type_t, sircl_op_t, size_t bytes, int n, enum coll_class,
 			   enum coll_shape, enum coll_algo forced, bool deterministic, enum coll_algo *out);

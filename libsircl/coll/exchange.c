@@ -84,7 +84,7 @@ static void sum_in_rank_order(struct build *b, const struct held held[], const i
 			src[nsrc] = held[by_rank[r]].span;
 		}
 		if (r < k->n)
-			flags |= PLAN_ACC_F32;
+			flags |= PLAN_ACC_OUT;
 		step = build_reduce(b, r < k->n ? acc : build_out(0), src, nsrc, flags);
 		for (int i = 0; i < nsrc; i++)
 			build_after(b, step, recv[i]);
@@ -123,7 +123,8 @@ void build_all_gather_exchange(struct build *b)
 	b->plan->name = "all_gather/exchange";
 	b->plan->order = "no sum";
 	b->plan->nblocks = b->key->n;
-	b->plan->whole_in = 1;
+	b->plan->parts = 1;
+	b->plan->in_part = true;
 	b->plan->window = 1;
 	b->plan->depth = 1;
 	held[b->key->pos].span = build_in(0);

@@ -30,7 +30,7 @@ int build_copy(struct build *, struct plan_span dst, struct plan_span src);
 void build_after(struct build *, int step, int other);
 void build_released(struct build *, int step, int send);
 
-/* The builders; each fills in name, order, nblocks, whole_in, depth, window and the steps. */
+/* The builders; each fills in name, order, nblocks, parts, depth, window and the steps. */
 void build_all_reduce_matchings(struct build *);
 void build_all_reduce_doubling(struct build *);
 void build_all_reduce_exchange(struct build *);

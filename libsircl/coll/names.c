@@ -9,6 +9,13 @@ const char *coll_kind_name(enum coll_kind kind)
 	static const char *const name[COLL_KINDS] = {
 		[COLL_ALL_REDUCE] = "all_reduce",
 		[COLL_ALL_GATHER] = "all_gather",
+		[COLL_REDUCE_SCATTER] = "reduce_scatter",
+		[COLL_BROADCAST] = "broadcast",
+		[COLL_REDUCE] = "reduce",
+		[COLL_ALL_TO_ALL] = "all_to_all",
+		[COLL_GATHER] = "gather",
+		[COLL_SCATTER] = "scatter",
+		[COLL_BARRIER] = "barrier",
 	};
 
 	return (unsigned)kind < COLL_KINDS ? name[kind] : "?";
@@ -17,8 +24,10 @@ const char *coll_kind_name(enum coll_kind kind)
 const char *coll_algo_name(enum coll_algo algo)
 {
 	static const char *const name[ALGO_COUNT] = {
-		[ALGO_AUTO] = "auto", [ALGO_TWO_MATCHINGS] = "two-matchings", [ALGO_EXCHANGE] = "exchange",
-		[ALGO_RING] = "ring", [ALGO_DOUBLING] = "doubling",
+		[ALGO_AUTO] = "auto",         [ALGO_TWO_MATCHINGS] = "two-matchings",
+		[ALGO_EXCHANGE] = "exchange", [ALGO_RING] = "ring",
+		[ALGO_DOUBLING] = "doubling", [ALGO_TWO_SHOT] = "two-shot",
+		[ALGO_PIPELINE] = "pipeline",
 	};
 
 	return (unsigned)algo < ALGO_COUNT ? name[algo] : "?";
@@ -75,7 +84,7 @@ static void say_step(struct text *t, const struct plan *p, int i)
 		break;
 	default:
 		say_span(t, &s->dst);
-		say(t, " =%s", s->flags & PLAN_ACC_F32 ? " fp32" : "");
+		say(t, " =%s", s->flags & PLAN_ACC_OUT ? " fp32" : "");
 		for (int k = 0; k < s->nsrc; k++) {
 			say(t, "%s", k ? " + " : " ");
 			say_span(t, &s->src[k]);

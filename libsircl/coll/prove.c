@@ -13,7 +13,7 @@ int prove_block(const struct plan *p, const struct plan_span *x)
 {
 	if (x->buf == PLAN_SCRATCH)
 		return x->as;
-	return x->buf == PLAN_IN && p->whole_in ? p->rank * p->whole_in + x->block : x->block;
+	return x->buf == PLAN_IN && p->parts ? p->rank * p->parts + x->block : x->block;
 }
 
 bool prove_same(const struct proof *f, int pos, const struct plan_span *a, const struct plan_span *b)

@@ -9,7 +9,7 @@
 static bool span_ok(const struct plan *p, const struct plan_span *x)
 {
 	if (x->buf == PLAN_IN)
-		return x->block < (p->whole_in ? p->whole_in : p->nblocks);
+		return x->block < (p->parts ? p->parts : p->nblocks);
 	if (x->buf == PLAN_OUT)
 		return x->block < p->nblocks;
 	return x->buf == PLAN_SCRATCH && x->block < p->nscratch && x->as < p->nblocks;
@@ -37,7 +37,7 @@ static bool step_ok(struct proof *f, const struct plan *p, int i)
 	}
 	if (writes && s->dst.buf == PLAN_IN)
 		return prove_fail(f, "position %d, step %d writes to IN", p->pos, i);
-	if ((s->flags & PLAN_ACC_F32) && (s->op != PLAN_REDUCE || s->dst.buf != PLAN_SCRATCH))
+	if ((s->flags & PLAN_ACC_OUT) && (s->op != PLAN_REDUCE || s->dst.buf != PLAN_SCRATCH))
 		return prove_fail(f, "position %d, step %d: an accumulator must be scratch", p->pos, i);
 	return true;
 }
@@ -152,9 +152,9 @@ bool prove_shape(struct proof *f, sircl_result_t *err)
 			return prove_fail(f, "plan %d says position %u of %u, rank %u", p, a->pos, a->n,
 					  a->rank);
 		ranks |= 1ull << a->rank;
-		if (a->nblocks != f->plan[0]->nblocks || a->whole_in != f->plan[0]->whole_in ||
-		    (a->whole_in && a->nblocks != f->n * a->whole_in) ||
-		    (f->kind == COLL_ALL_GATHER) != (a->whole_in != 0))
+		if (a->nblocks != f->plan[0]->nblocks || a->parts != f->plan[0]->parts ||
+		    (a->parts && a->nblocks != f->n * a->parts) ||
+		    (f->kind == COLL_ALL_GATHER) != (a->parts != 0))
 			return prove_fail(f, "position %d cuts the data into %u blocks, position 0 into %u",
 					  p, a->nblocks, f->plan[0]->nblocks);
 		f->base[p + 1] = f->base[p] + a->nsteps * f->slices;

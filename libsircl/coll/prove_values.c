@@ -43,7 +43,7 @@ static struct value *cell(const struct proof *f, const struct values *v, int pos
 static void fill_in(const struct proof *f, const struct values *v, int pos)
 {
 	const struct plan *p = f->plan[pos];
-	int blocks = p->whole_in ? p->whole_in : p->nblocks;
+	int blocks = p->parts ? p->parts : p->nblocks;
 
 	for (int b = 0; b < blocks; b++) {
 		struct plan_span x = { PLAN_IN, (uint16_t)b, (uint16_t)b };
@@ -89,7 +89,7 @@ static bool start(struct proof *f, const struct values *v, int pos, int step, in
 	for (int k = 0; k < s->nsrc; k++)
 		if (!read_one(f, v, pos, step, k, slice, sum))
 			return false;
-	sum->f32 = (s->flags & PLAN_ACC_F32) != 0;
+	sum->f32 = (s->flags & PLAN_ACC_OUT) != 0;
 	return true;
 }
 
@@ -120,7 +120,7 @@ static bool result(struct proof *f, const struct values *v)
 						b);
 				for (int q = 0; q < f->n; q++) {
 					int want = f->kind == COLL_ALL_REDUCE ||
-						   f->plan[q]->rank == b / f->plan[pos]->whole_in;
+						   f->plan[q]->rank == b / f->plan[pos]->parts;
 
 					if (c->times[q] == want)
 						continue;

@@ -92,7 +92,8 @@ void build_all_gather_ring(struct build *b)
 	b->plan->name = "all_gather/ring";
 	b->plan->order = "no sum";
 	b->plan->nblocks = (uint16_t)(2 * k->n);
-	b->plan->whole_in = 2;
+	b->plan->parts = 2;
+	b->plan->in_part = true;
 	b->plan->window = 1;
 	b->plan->depth = 1;
 	halves(f);

@@ -51,10 +51,14 @@ struct team_cfg {
 	const char *name;
 	uint32_t
 		id; /* the same on all ranks of the team, unique in the context: channel ids derive from it */
-	int rank, n, pos;
+	int rank, n, pos; /* within the team */
 	enum coll_shape shape;
 	enum coll_class class;
-	uint16_t rank_of[COLL_MAX_RANKS]; /* position -> rank */
+	uint16_t rank_of[COLL_MAX_RANKS]; /* position -> rank, both within the team */
+	/* Position within the team -> position within the net. They ascend round the ring, so that NEXT of
+	 * the team leaves by the NEXT cable of the machine; neighbours of a team that are none in the net are
+	 * joined through relays. */
+	uint16_t node_of[COLL_MAX_RANKS];
 	uint64_t op_timeout; /* ns */
 };
 /* Opens the team's channels; does not block. */
@@ -76,9 +80,12 @@ struct op_args {
 	enum coll_kind kind;
 	const void *in;
 	void *out;
-	size_t count; /* elements of one rank's input */
+	size_t count; /* elements, as the public call gives them: all-gather, reduce-scatter, all-to-all,
+			 gather, scatter: of one rank's share */
 	sircl_type_t type;
-	sircl_op_t op;
+	sircl_op_t op; /* or REDUCE_PREMUL_SUM */
+	uint64_t scalar; /* of a pre-multiplied sum; ranks may differ */
+	int root; /* rank; 0 for kinds without */
 	bool meeting; /* the library's own, at the end: any algorithm, and no call of the user matches it */
 };
 /* A reusable operation object with room for its scratch; allocates only when it must grow. One operation of

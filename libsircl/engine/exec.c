@@ -81,7 +81,9 @@ static void sum(struct pass *p, uint16_t k, uint32_t i, size_t off, size_t len, 
 
 	for (int n = 0; n < s->nsrc; n++)
 		src[n] = n == which ? piece : part(op, &r->src[n], i, off);
-	reduce_run(op->args.type, op->args.op, s->flags & (PLAN_ACC_F32 | PLAN_ACC_IN),
+	reduce_run(op->args.type, op->args.op,
+		   s->flags & (PLAN_ACC_OUT | PLAN_ACC_IN | PLAN_FINISH | PLAN_SCALE),
+		   &(struct reduce_arg){ .ranks = (uint32_t)op->team->cfg.n, .scalar = op->args.scalar },
 		   part(op, &r->dst, i, off), src, s->nsrc, len / op->elem);
 	tick_charge(p->tick, COST_REDUCE, len);
 	p->budget -= len < p->budget ? len : p->budget;

@@ -62,7 +62,7 @@ static void find_fused(struct plan_info *in)
 		for (int i = 0; i < nsources(s); i++)
 			if (in_scratch(&s->src[i]) && (k == 0 || in->fused[k - 1] != i))
 				in->stored[s->src[i].block] = true;
-		if (s->op == PLAN_REDUCE && (s->flags & PLAN_ACC_F32) && in_scratch(&s->dst))
+		if (s->op == PLAN_REDUCE && (s->flags & PLAN_ACC_OUT) && in_scratch(&s->dst))
 			in->wide[s->dst.block] = true;
 	}
 	for (int k = 0; k < p->nsteps; k++) {

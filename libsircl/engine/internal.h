@@ -16,6 +16,10 @@
 #include <stdatomic.h>
 #include "engine/engine.h"
 
+_Static_assert((int)PLAN_ACC_OUT == (int)REDUCE_ACC_OUT && (int)PLAN_ACC_IN == (int)REDUCE_ACC_IN &&
+		       (int)PLAN_FINISH == (int)REDUCE_FINISH && (int)PLAN_SCALE == (int)REDUCE_SCALE,
+	       "flags of steps are passed on");
+
 #define EXEC_QUEUE 64 /* messages in flight per channel and direction, a power of two below CHAN_QUEUE */
 #define EXEC_BUDGET (512u << 10) /* bytes summed or copied before the channels are looked at again */
 #define SCRATCH_LIMIT ((size_t)16 << 20)

@@ -81,7 +81,7 @@ static struct extent block_extent(const struct op *op, uint8_t buf, uint16_t blo
 
 	if (op->args.kind == COLL_ALL_GATHER) {
 		if (buf == PLAN_IN)
-			nb = p->whole_in;
+			nb = p->parts;
 		else
 			c *= (size_t)op->team->cfg.n;
 	}

@@ -13,7 +13,7 @@ _Static_assert(COLL_KINDS <= KIND_MEETING, "kinds fit beside the meeting");
 
 static bool kind_reduces(unsigned kind)
 {
-	return kind == COLL_ALL_REDUCE;
+	return coll_reduces((enum coll_kind)kind);
 }
 
 uint64_t op_tag(uint64_t number, const struct op_args *a)

@@ -14,9 +14,9 @@ static const struct {
 	[SIRCL_FLOAT8E4M3] = { "f8e4m3", 1 }, [SIRCL_FLOAT8E5M2] = { "f8e5m2", 1 },
 };
 
-static const char *const ops[SIRCL_OP_COUNT] = {
+static const char *const ops[REDUCE_OPS] = {
 	[SIRCL_SUM] = "sum", [SIRCL_PROD] = "prod", [SIRCL_MAX] = "max",
-	[SIRCL_MIN] = "min", [SIRCL_AVG] = "avg",
+	[SIRCL_MIN] = "min", [SIRCL_AVG] = "avg",   [REDUCE_PREMUL_SUM] = "premul sum",
 };
 
 size_t type_size(sircl_type_t type)
@@ -31,5 +31,15 @@ const char *type_name(sircl_type_t type)
 
 const char *op_name(sircl_op_t op)
 {
-	return (unsigned)op < SIRCL_OP_COUNT ? ops[op] : "?";
+	return (unsigned)op < REDUCE_OPS ? ops[op] : "?";
+}
+
+bool type_is_integer(sircl_type_t type)
+{
+	return (unsigned)type <= SIRCL_UINT64;
+}
+
+size_t reduce_acc_size(sircl_type_t type)
+{
+	return type_is_integer(type) || type == SIRCL_FLOAT64 ? 8 : 4;
 }

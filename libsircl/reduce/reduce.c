@@ -74,10 +74,13 @@ bool reduce_supports(sircl_type_t type, sircl_op_t op)
 	return find(REDUCE_GENERIC, type, op) != NULL;
 }
 
-void reduce_run(sircl_type_t type, sircl_op_t op, unsigned acc, void *dst, const void *const src[], int nsrc,
-		size_t n)
+void reduce_run(sircl_type_t type, sircl_op_t op, unsigned flags, const struct reduce_arg *arg, void *dst,
+		const void *const src[], int nsrc, size_t n)
 {
-	reduce_fn *fn = reduce_kernel(reduce_isa_best(), type, op, acc, nsrc);
+	reduce_fn *fn =
+		reduce_kernel(reduce_isa_best(), type, op, flags & (REDUCE_ACC_OUT | REDUCE_ACC_IN), nsrc);
+
+	(void)arg;
 
 	sircl_assert(fn != NULL);
 	fn(dst, src, n);

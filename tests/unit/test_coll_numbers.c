@@ -60,9 +60,9 @@ static void extent(const struct world *w, const struct plan *p, const struct pla
 {
 	size_t b = x->buf == PLAN_SCRATCH ? x->as : x->block, c = w->count, nb = p->nblocks;
 
-	if (p->whole_in && x->buf == PLAN_IN)
-		nb = p->whole_in;
-	else if (p->whole_in)
+	if (p->parts && x->buf == PLAN_IN)
+		nb = p->parts;
+	else if (p->parts)
 		c *= (size_t)w->n;
 	*lo = b * c / nb;
 	*hi = (b + 1) * c / nb;
@@ -141,15 +141,15 @@ static bool run(struct world *w, int pos, int step)
 		memcpy(dst, m->data, m->len);
 		break;
 	case PLAN_REDUCE:
-		dst = place(w, d, &s->dst, i, s->flags & PLAN_ACC_F32, &elems);
+		dst = place(w, d, &s->dst, i, s->flags & PLAN_ACC_OUT, &elems);
 		for (int k = 0; k < s->nsrc; k++) {
 			src[k] = place(w, d, &s->src[k], i, k == 0 && (s->flags & PLAN_ACC_IN), &other);
 			ck_assert_uint_eq(elems, other);
 		}
 		reduce_run(w->type, SIRCL_SUM,
-			   (s->flags & PLAN_ACC_F32 ? REDUCE_ACC_OUT : 0u) |
+			   (s->flags & PLAN_ACC_OUT ? REDUCE_ACC_OUT : 0u) |
 				   (s->flags & PLAN_ACC_IN ? REDUCE_ACC_IN : 0u),
-			   dst, src, s->nsrc, elems);
+			   NULL, dst, src, s->nsrc, elems);
 		break;
 	default:
 		dst = place(w, d, &s->dst, i, false, &elems);

@@ -210,7 +210,7 @@ START_TEST(test_reduce_bf16_rounds_every_float_to_nearest_even)
 
 			memcpy(&acc[h], &u, 4);
 		}
-		reduce_run(SIRCL_BFLOAT16, SIRCL_SUM, REDUCE_ACC_IN, out, src, 1, 65536);
+		reduce_run(SIRCL_BFLOAT16, SIRCL_SUM, REDUCE_ACC_IN, NULL, out, src, 1, 65536);
 		for (uint32_t h = 0; h < 65536; h++) {
 			ck_assert_msg(out[h] == ref_bf16(acc[h]), "%08x", h << 16 | low[l]);
 			if (isnan(acc[h])) /* stays a NaN, and a quiet one */
@@ -226,7 +226,7 @@ START_TEST(test_reduce_rounds_once_within_a_step)
 	uint16_t a = 0x4380, b = 0x3f00, c = 0x3f80, out;
 	const void *src[4] = { &a, &b, &b, &c };
 
-	reduce_run(SIRCL_BFLOAT16, SIRCL_SUM, 0, &out, src, 4, 1);
+	reduce_run(SIRCL_BFLOAT16, SIRCL_SUM, 0, NULL, &out, src, 4, 1);
 	ck_assert_uint_eq(out, 0x4381); /* 258 */
 }
 END_TEST
@@ -237,7 +237,7 @@ START_TEST(test_reduce_keeps_minus_zero)
 	const void *src[4] = { &z, &z, &z, &z };
 
 	for (int n = 1; n <= 4; n++) {
-		reduce_run(SIRCL_FLOAT32, SIRCL_SUM, 0, &out, src, n, 1);
+		reduce_run(SIRCL_FLOAT32, SIRCL_SUM, 0, NULL, &out, src, n, 1);
 		ck_assert_uint_eq(out, 0x80000000u);
 	}
 }

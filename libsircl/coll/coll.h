@@ -105,7 +105,8 @@ sircl_result_t plan_build(const struct plan_key *, struct plan **);
  * The prover: runs all n plans on symbols, with every slice of every block, channels of `window` slices and
  * arbitrary delays of acknowledgements, and checks that every output block has every contribution exactly
  * once, that nothing is read before it is written, that nothing is overwritten while a SEND of it is
- * unacknowledged, that SENDs and RECVs pair up, and that it ends with the windows given.
+ * unacknowledged, that SENDs and RECVs pair up, that averages are divided and pre-multiplied sums scaled
+ * exactly once (plan.h), and that it ends with the windows given. IN and OUT apart and in place. root: a rank.
  */
 struct plan_report {
 	bool ok;
@@ -113,7 +114,7 @@ struct plan_report {
 	uint64_t steps_run;
 	uint16_t need_window; /* fewest slices with which it ends */
 };
-sircl_result_t plan_prove(enum coll_kind, const struct plan *const by_position[], int n, int window,
+sircl_result_t plan_prove(enum coll_kind, int root, const struct plan *const by_position[], int n, int window,
 			  struct plan_report *);
 /* A plan as text, one line per step. */
 int plan_print(const struct plan *, char *buf, size_t n);

@@ -30,7 +30,7 @@ static bool ready(const struct proof *f, const struct run *r, int pos, int step,
 		return true;
 	for (int o = 0; o < p->nsteps; o++)
 		for (int k = 0; k < p->step[o].nsrc; k++)
-			if (prove_same(f, pos, &p->step[o].src[k], &s->dst) &&
+			if (prove_cell(f, pos, &p->step[o].src[k]) == prove_cell(f, pos, &s->dst) &&
 			    !r->ended[prove_instance(f, pos, o, slice - depth)])
 				return false;
 	return true;

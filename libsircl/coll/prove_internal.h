@@ -9,6 +9,7 @@
 #include "coll/internal.h"
 
 #define PROVE_SLICES 3
+#define PROVE_BIG 16384 /* steps of all positions; plans with more are proved with one slice only */
 
 /* One direction of a cable: the steps at both ends, in channel order; as many SENDs as RECVs. */
 struct prove_lane {
@@ -21,6 +22,9 @@ struct proof {
 	enum coll_kind kind;
 	const struct plan *const *plan;
 	int n, slices, nlanes;
+	int root; /* rank */
+	int pos_of[COLL_MAX_RANKS]; /* of a rank; prove_shape fills it in */
+	bool finishes; /* some step has PLAN_FINISH */
 	struct prove_lane lane[2 * COLL_MAX_RANKS];
 	int base[COLL_MAX_RANKS + 1]; /* first instance of each position */
 	bool alias; /* IN is OUT */
@@ -40,10 +44,18 @@ static inline int prove_end(const struct proof *f, int pos, int step, int slice)
 	return 2 * prove_instance(f, pos, step, slice) + 1;
 }
 
-/* The OUT block that a span has the length and place of; blocks may only meet their equals. */
-int prove_block(const struct plan *, const struct plan_span *);
-/* Whether both are the same memory. */
-bool prove_same(const struct proof *, int pos, const struct plan_span *, const struct plan_span *);
+/* Blocks of a class have the same length; only they may meet. */
+int prove_class(const struct plan *, const struct plan_span *);
+/* Memory of a position: cells are numbered from 0, one for a block. Equal if and only if it is the same
+ * place. */
+int prove_cell(const struct proof *, int pos, const struct plan_span *);
+int prove_cells(const struct plan *);
+/* Blocks of IN, of OUT. */
+int prove_in_blocks(const struct plan *);
+int prove_out_blocks(const struct plan *);
+/* Whether a position has IN, has OUT. */
+bool prove_has_in(const struct proof *, int pos);
+bool prove_has_out(const struct proof *, int pos);
 /* A COPY of a place onto itself: the engine leaves it out. */
 bool prove_is_nothing(const struct proof *, int pos, const struct plan_step *);
 /* Span as text, "out[3]"; into buf, returns buf. */

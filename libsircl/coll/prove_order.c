@@ -20,8 +20,9 @@ struct graph {
 	int *head; /* first edge of a node, -1 */
 	struct edge *edge;
 	int *order; /* topological */
-	uint64_t *reach; /* nodes x words: what comes after */
-	size_t words;
+	int from; /* first instance of the position that `reach` is for */
+	uint64_t *reach; /* nodes x words: which STARTs of that position come after */
+	size_t words, room;
 };
 
 static void edge(struct graph *g, int from, int to)
@@ -36,6 +37,8 @@ static void step_edges(const struct proof *f, struct graph *g, int pos, int step
 
 	for (int i = 0; i < f->slices; i++) {
 		edge(g, prove_start(f, pos, step, i), prove_end(f, pos, step, i));
+		if (s->flags & PLAN_FUSE) /* has no destination, so the engine posts it without waiting */
+			continue;
 		for (int k = 0; k < 4; k++)
 			if (s->after[k] != PLAN_NONE)
 				edge(g, prove_end(f, pos, s->after[k], i), prove_start(f, pos, step, i));
@@ -69,11 +72,13 @@ static bool graph_make(const struct proof *f, struct graph *g)
 	size_t inst = (size_t)f->base[f->n];
 
 	g->nodes = (int)(2 * inst);
-	g->words = (2 * inst + 63) / 64;
+	for (int p = 0; p < f->n; p++)
+		if ((size_t)(f->base[p + 1] - f->base[p] + 63) / 64 > g->room)
+			g->room = (size_t)(f->base[p + 1] - f->base[p] + 63) / 64;
 	g->head = malloc((2 * inst + 1) * sizeof(g->head[0]));
 	g->edge = malloc((11 * inst + 1) * sizeof(g->edge[0]));
 	g->order = malloc((2 * inst + 1) * sizeof(g->order[0]));
-	g->reach = calloc(2 * inst * g->words + 1, sizeof(g->reach[0]));
+	g->reach = malloc((2 * inst * g->room + 1) * sizeof(g->reach[0]));
 	if (!g->head || !g->edge || !g->order || !g->reach)
 		return false;
 	for (int i = 0; i < g->nodes; i++)
@@ -126,26 +131,36 @@ static bool graph_sort(struct graph *g, int *waits, int *node)
 	return false;
 }
 
-static void graph_close(struct graph *g)
+/* Fills in reach for one position. */
+static void graph_close(const struct proof *f, struct graph *g, int pos)
 {
+	int count = f->base[pos + 1] - f->base[pos];
+
+	g->from = f->base[pos];
+	g->words = (size_t)(count + 63) / 64;
+	memset(g->reach, 0, (size_t)g->nodes * g->words * sizeof(g->reach[0]));
 	for (int k = g->nodes - 1; k >= 0; k--) {
 		int u = g->order[k];
 		uint64_t *r = g->reach + (size_t)u * g->words;
 
 		for (int e = g->head[u]; e >= 0; e = g->edge[e].next) {
-			int v = g->edge[e].to;
-			const uint64_t *x = g->reach + (size_t)v * g->words;
+			int v = g->edge[e].to, x = v / 2 - g->from;
+			const uint64_t *next = g->reach + (size_t)v * g->words;
 
-			r[v / 64] |= 1ull << (v % 64);
+			if (v % 2 == 0 && x >= 0 && x < count)
+				r[x / 64] |= 1ull << (x % 64);
 			for (size_t w = 0; w < g->words; w++)
-				r[w] |= x[w];
+				r[w] |= next[w];
 		}
 	}
 }
 
+/* a: any event; b: a START of the position that reach is for. */
 static bool before(const struct graph *g, int a, int b)
 {
-	return g->reach[(size_t)a * g->words + (size_t)b / 64] >> (b % 64) & 1;
+	int x = b / 2 - g->from;
+
+	return g->reach[(size_t)a * g->words + (size_t)x / 64] >> (x % 64) & 1;
 }
 
 /* `w` writes `x`, `o` reads (or writes) the same memory. */
@@ -177,34 +192,79 @@ static bool ordered(struct proof *f, const struct graph *g, int pos, int w, cons
 	return true;
 }
 
-/* Reads first: of two faults in one place, "unacknowledged" says more than "at once". */
-static bool races(struct proof *f, const struct graph *g, int pos, bool writes)
+/* Who touches a cell: a list for each cell of a position. */
+struct touch {
+	int step, next;
+	bool writes;
+	const struct plan_span *span;
+};
+
+struct touches {
+	int n;
+	int *head; /* by cell, -1 */
+	struct touch *t;
+};
+
+static void touch(struct touches *l, int cell, int step, bool writes, const struct plan_span *x)
+{
+	l->t[l->n] = (struct touch){ step, l->head[cell], writes, x };
+	l->head[cell] = l->n++;
+}
+
+static bool touches_make(const struct proof *f, int pos, struct touches *l)
 {
 	const struct plan *p = f->plan[pos];
+	int cells = prove_cells(p);
 
-	for (int w = 0; w < p->nsteps; w++) {
-		const struct plan_step *s = &p->step[w];
+	l->head = malloc(((size_t)cells + 1) * sizeof(l->head[0]));
+	l->t = malloc((5u * p->nsteps + 1) * sizeof(l->t[0]));
+	if (!l->head || !l->t)
+		return false;
+	for (int c = 0; c < cells; c++)
+		l->head[c] = -1;
+	for (int s = p->nsteps - 1; s >= 0; s--) {
+		const struct plan_step *x = &p->step[s];
 
-		if (s->op == PLAN_SEND || prove_is_nothing(f, pos, s))
+		if (prove_is_nothing(f, pos, x))
 			continue;
-		for (int o = 0; o < p->nsteps; o++) {
-			const struct plan_step *t = &p->step[o];
-
-			if (o == w || prove_is_nothing(f, pos, t))
-				continue;
-			for (int k = 0; !writes && k < t->nsrc; k++)
-				if (prove_same(f, pos, &t->src[k], &s->dst) &&
-				    !ordered(f, g, pos, w, &s->dst, o, false))
-					return true;
-			if (writes && o > w && t->op != PLAN_SEND && prove_same(f, pos, &t->dst, &s->dst) &&
-			    !ordered(f, g, pos, w, &s->dst, o, true))
-				return true;
-		}
+		for (int k = 0; k < x->nsrc; k++)
+			touch(l, prove_cell(f, pos, &x->src[k]), s, false, &x->src[k]);
+		if (x->op != PLAN_SEND)
+			touch(l, prove_cell(f, pos, &x->dst), s, true, &x->dst);
 	}
+	return true;
+}
+
+/* Writers against readers, or against other writers. */
+static bool races(struct proof *f, const struct graph *g, int pos, const struct touches *l, bool writes)
+{
+	int cells = prove_cells(f->plan[pos]);
+
+	for (int c = 0; c < cells; c++)
+		for (int w = l->head[c]; w >= 0; w = l->t[w].next)
+			for (int o = writes ? l->t[w].next : l->head[c]; l->t[w].writes && o >= 0;
+			     o = l->t[o].next)
+				if (l->t[o].writes == writes && l->t[o].step != l->t[w].step &&
+				    !ordered(f, g, pos, l->t[w].step, l->t[w].span, l->t[o].step, writes))
+					return true;
 	return false;
 }
 
-#define MAX_NODES 32768 /* the closure of this many takes 128 MiB */
+/* Reads first: of two faults in one place, "unacknowledged" says more than "at once". */
+static bool no_races(struct proof *f, struct graph *g, int pos, sircl_result_t *err)
+{
+	struct touches l = { 0 };
+	bool ok = false;
+
+	graph_close(f, g, pos);
+	if (touches_make(f, pos, &l))
+		ok = !races(f, g, pos, &l, false) && !races(f, g, pos, &l, true);
+	else
+		*err = error_set(SIRCL_NO_MEMORY, "no memory for proving a plan");
+	free(l.head);
+	free(l.t);
+	return ok;
+}
 
 bool prove_order(struct proof *f, sircl_result_t *err)
 {
@@ -212,11 +272,6 @@ bool prove_order(struct proof *f, sircl_result_t *err)
 	int *waits = NULL, node, pos, step;
 	bool ok = false;
 
-	if (2 * f->base[f->n] > MAX_NODES) {
-		*err = error_set(SIRCL_UNSUPPORTED, "plans with %d steps in all are too large to prove",
-				 f->base[f->n] / f->slices);
-		return false;
-	}
 	if (graph_make(f, &g))
 		waits = malloc((size_t)(g.nodes + 1) * sizeof(waits[0]));
 	if (!waits) {
@@ -229,9 +284,8 @@ bool prove_order(struct proof *f, sircl_result_t *err)
 			   step);
 		goto out;
 	}
-	graph_close(&g);
 	for (pos = 0; pos < f->n; pos++)
-		if (races(f, &g, pos, false) || races(f, &g, pos, true))
+		if (!no_races(f, &g, pos, err))
 			goto out;
 	ok = prove_values(f, g.order, err);
 out:

@@ -55,8 +55,17 @@ const char *sircl_last_error(sircl_comm_t comm)
 
 static sircl_result_t ctx_open(struct sircl_ctx *ctx, int rank, int n)
 {
+	sircl_result_t ret;
+
 	CHECK(params_load(&ctx->params));
+	ret = reduce_use((enum reduce_set)param_num(&ctx->params, PARAM_CPU));
+	if (ret != SIRCL_SUCCESS) {
+		params_free(&ctx->params);
+		return ret;
+	}
 	log_init(&ctx->log, &ctx->params, rank);
+	log_info(&ctx->log, LOG_INIT, "reductions use the %s instructions (SIRCL_CPU=%s)", reduce_used(),
+		 param_str(&ctx->params, PARAM_CPU));
 	ctx->rank = rank;
 	ctx->nranks = n;
 	if (gethostname(ctx->host, sizeof(ctx->host) - 1) != 0)

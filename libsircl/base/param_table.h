@@ -13,6 +13,8 @@ PARAM_INT(LANES, "SIRCL_LANES", NULL, "0", 0, 8,
 PARAM_ENUM(ALGO, "SIRCL_ALGO", NULL, "auto", "auto|two-matchings|exchange|ring|doubling|two-shot|pipeline",
 	   "forces one algorithm on the collectives that have it")
 PARAM_ENUM(DETERMINISTIC, "SIRCL_DETERMINISTIC", NULL, "0", "0|1", "1: sums in rank order, whatever the size")
+PARAM_ENUM(CPU, "SIRCL_CPU", NULL, "auto", "auto|generic|avx2|avx512|neon",
+	   "instructions that reductions use; generic: no vectors. The results are the same")
 PARAM_ENUM(CHECKSUM, "SIRCL_CHECKSUM", NULL, "0", "0|1",
 	   "1: CRC32C over payload too, not only over headers; each hop checks it before it uses the data")
 PARAM_INT(START_TIMEOUT, "SIRCL_START_TIMEOUT", NULL, "60000", 100, 86400000,

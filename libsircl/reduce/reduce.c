@@ -1,87 +1,262 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The choice of the kernel: by instruction set of this processor, type, operation, number of sources. The
- * processor's features are looked up at every call: that is a load and a test of what the start-up code of
- * the compiler's library left behind, and needs no state of ours.
+ * One call of arithmetic, put together from the kernels of one instruction set. What is common has a kernel
+ * of its own that runs over all elements: sums of float, bfloat16 and float16, and integers in their own
+ * width. The rest goes in chunks through a wide buffer on the stack: load, combine, divide, store. A chunk of
+ * dst is written when all of that chunk's sources have been read, and it lies on no other chunk of them.
  */
+#include <string.h>
 #include "base/error.h"
 #include "reduce/internal.h"
 
-bool reduce_isa_usable(enum reduce_isa isa)
+struct work {
+	const struct reduce_kernels *k;
+	sircl_type_t type;
+	enum reduce_wide wide;
+	enum reduce_basic op;
+	unsigned flags;
+	const struct reduce_arg *arg;
+};
+
+static const struct reduce_kernels *kernels(enum reduce_set set)
 {
-	switch (isa) {
-	case REDUCE_GENERIC:
-		return true;
+	switch (reduce_set_resolve(set)) {
 #if defined(__x86_64__)
 	case REDUCE_AVX2:
-		return __builtin_cpu_supports("avx2") != 0;
+		return &reduce_avx2;
 	case REDUCE_AVX512:
-		return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-		       __builtin_cpu_supports("avx512vl");
+		return &reduce_avx512;
+#elif defined(__aarch64__)
+	case REDUCE_NEON:
+		return &reduce_neon;
 #endif
 	default:
-		return false;
+		return &reduce_generic;
 	}
 }
 
-enum reduce_isa reduce_isa_best(void)
+static enum reduce_wide wide_of(sircl_type_t t)
 {
-	if (reduce_isa_usable(REDUCE_AVX512))
-		return REDUCE_AVX512;
-	if (reduce_isa_usable(REDUCE_AVX2))
-		return REDUCE_AVX2;
-	return REDUCE_GENERIC;
+	if (type_is_integer(t))
+		return t == SIRCL_INT8 || t == SIRCL_INT32 || t == SIRCL_INT64 ? WIDE_I64 : WIDE_U64;
+	return t == SIRCL_FLOAT64 ? WIDE_F64 : WIDE_F32;
 }
 
-const char *reduce_isa_name(enum reduce_isa isa)
+static enum reduce_basic basic_of(sircl_op_t op)
 {
-	static const char *const name[REDUCE_ISAS] = {
-		[REDUCE_GENERIC] = "generic",
-		[REDUCE_AVX2] = "avx2",
-		[REDUCE_AVX512] = "avx512",
-	};
-
-	return isa < REDUCE_ISAS ? name[isa] : "?";
-}
-
-static const struct reduce_kernels *find(enum reduce_isa isa, sircl_type_t type, sircl_op_t op)
-{
-	if ((unsigned)type >= SIRCL_TYPE_COUNT || (unsigned)op >= SIRCL_OP_COUNT)
-		return NULL;
-	switch (isa) {
-#if defined(__x86_64__)
-	case REDUCE_AVX2:
-		return reduce_avx2[type][op];
-	case REDUCE_AVX512:
-		return reduce_avx512[type][op];
-#endif
+	switch (op) {
+	case SIRCL_PROD:
+		return BASIC_PROD;
+	case SIRCL_MAX:
+		return BASIC_MAX;
+	case SIRCL_MIN:
+		return BASIC_MIN;
 	default:
-		return reduce_generic[type][op];
+		return BASIC_SUM;
 	}
 }
 
-reduce_fn *reduce_kernel(enum reduce_isa isa, sircl_type_t type, sircl_op_t op, unsigned acc, int nsrc)
+/*
+ * The rounding mode, the flushing of subnormals and the trapping of exceptions of this thread are the
+ * application's; one that was linked with -ffast-math flushes, and its sums would have other bits than those
+ * of the other ranks. To nearest, nothing flushed, nothing trapped; the old state for fp_leave.
+ */
+#if defined(__x86_64__)
+#define FP_PLAIN 0x1f80u
+#define FP_STICKY 0x3fu
+static uint64_t fp_get(void)
 {
-	const struct reduce_kernels *k = find(isa, type, op);
+	return __builtin_ia32_stmxcsr();
+}
+static void fp_set(uint64_t state)
+{
+	__builtin_ia32_ldmxcsr((unsigned)state);
+}
+#elif defined(__aarch64__)
+#define FP_PLAIN 0u
+#define FP_STICKY 0u
+static uint64_t fp_get(void)
+{
+	uint64_t state;
 
-	if (!k || nsrc < 1 || nsrc > REDUCE_SRC_MAX || acc > (REDUCE_ACC_OUT | REDUCE_ACC_IN))
-		return NULL;
-	return k->fn[nsrc - 1][acc];
+	__asm__ volatile("mrs %0, fpcr" : "=r"(state));
+	return state;
+}
+static void fp_set(uint64_t state)
+{
+	__asm__ volatile("msr fpcr, %0" : : "r"(state));
+}
+#else
+#define FP_PLAIN 0u
+#define FP_STICKY 0u
+static uint64_t fp_get(void)
+{
+	return FP_PLAIN;
+}
+static void fp_set(uint64_t state)
+{
+	(void)state;
+}
+#endif
+
+static uint64_t fp_enter(void)
+{
+	uint64_t old = fp_get();
+
+	if ((old & ~(uint64_t)FP_STICKY) != FP_PLAIN)
+		fp_set(FP_PLAIN);
+	return old;
+}
+
+static void fp_leave(uint64_t old)
+{
+	if ((old & ~(uint64_t)FP_STICKY) != FP_PLAIN)
+		fp_set(old);
+}
+
+static void copy(void *dst, const void *src, size_t bytes)
+{
+	if (dst != src && bytes)
+		memcpy(dst, src, bytes);
+}
+
+/* A chunk of a source in wide elements: where it is, or in buf. */
+static const void *widen(const struct work *w, bool acc, const void *src, void *buf, size_t n)
+{
+	reduce_conv *load = w->k->load[w->type];
+
+	if (acc || !load)
+		return src;
+	load(buf, src, n);
+	return buf;
+}
+
+static void narrow(const struct work *w, void *dst, const void *src, size_t n)
+{
+	reduce_conv *store = w->flags & REDUCE_ACC_OUT ? w->k->tidy[w->wide] : w->k->store[w->type];
+
+	if (store)
+		store(dst, src, n);
+	else
+		copy(dst, src, n * reduce_acc_size(w->type));
+}
+
+static void wide_chunk(const struct work *w, void *dst, const void *const src[], int nsrc, size_t n)
+{
+	const struct reduce_fused *sum = w->op == BASIC_SUM ? w->k->sum[w->type] : NULL;
+	uint64_t buf[REDUCE_CHUNK], more[REDUCE_CHUNK];
+	const void *at = buf;
+
+	if (sum) {
+		sum->fn[nsrc - 1][REDUCE_ACC_OUT | (w->flags & REDUCE_ACC_IN)](buf, src, n);
+	} else {
+		at = widen(w, (w->flags & REDUCE_ACC_IN) != 0, src[0], buf, n);
+		for (int s = 1; s < nsrc; s++) {
+			w->k->op[w->wide][w->op](buf, at, widen(w, false, src[s], more, n), n);
+			at = buf;
+		}
+	}
+	if (w->flags & REDUCE_FINISH) {
+		w->k->div[w->wide](buf, at, w->arg->ranks, n);
+		at = buf;
+	}
+	narrow(w, dst, at, n);
+}
+
+/* Integers in their own width: what is cut off at the end cannot be told from what is never computed. */
+static void native_chunk(const struct work *w, void *dst, const void *const src[], int nsrc, size_t n)
+{
+	reduce_op2 *op = w->k->native[w->type][w->op];
+	uint64_t buf[REDUCE_CHUNK];
+
+	op(buf, src[0], src[1], n);
+	for (int s = 2; s < nsrc - 1; s++)
+		op(buf, buf, src[s], n);
+	op(dst, buf, src[nsrc - 1], n);
+}
+
+static void scale(const struct work *w, void *dst, const void *src, size_t n)
+{
+	const size_t size = type_size(w->type);
+	uint64_t buf[REDUCE_CHUNK], factor[REDUCE_CHUNK];
+	const size_t all = n < REDUCE_CHUNK ? n : REDUCE_CHUNK;
+
+	for (size_t i = 0; i < all; i++)
+		memcpy((char *)factor + i * size, &w->arg->scalar, size);
+	if (w->k->load[w->type]) {
+		w->k->load[w->type](buf, factor, all);
+		memcpy(factor, buf, sizeof(factor));
+	}
+	for (size_t i = 0; i < n; i += REDUCE_CHUNK) {
+		size_t m = n - i < REDUCE_CHUNK ? n - i : REDUCE_CHUNK;
+
+		w->k->op[w->wide][BASIC_PROD](buf, widen(w, false, (const char *)src + i * size, buf, m),
+					      factor, m);
+		narrow(w, (char *)dst + i * size, buf, m);
+	}
+}
+
+typedef void chunk_fn(const struct work *, void *dst, const void *const src[], int nsrc, size_t n);
+
+static void in_chunks(const struct work *w, chunk_fn *fn, void *dst, const void *const src[], int nsrc,
+		      size_t n)
+{
+	const size_t size = type_size(w->type), acc = reduce_acc_size(w->type);
+	const size_t step = w->flags & REDUCE_ACC_OUT ? acc : size;
+
+	for (size_t i = 0; i < n; i += REDUCE_CHUNK) {
+		const void *at[REDUCE_SRC_MAX];
+
+		for (int s = 0; s < nsrc; s++)
+			at[s] = (const char *)src[s] + i * (s == 0 && w->flags & REDUCE_ACC_IN ? acc : size);
+		fn(w, (char *)dst + i * step, at, nsrc, n - i < REDUCE_CHUNK ? n - i : REDUCE_CHUNK);
+	}
+}
+
+static void run(const struct work *w, void *dst, const void *const src[], int nsrc, size_t n)
+{
+	const unsigned acc = w->flags & (REDUCE_ACC_OUT | REDUCE_ACC_IN);
+	const bool finish = w->flags & REDUCE_FINISH;
+	const bool native = type_is_integer(w->type) && !finish &&
+			    (!acc || type_size(w->type) == reduce_acc_size(w->type));
+
+	if (w->flags & REDUCE_SCALE)
+		scale(w, dst, src[0], n);
+	else if (w->op == BASIC_SUM && w->k->sum[w->type] && !finish)
+		w->k->sum[w->type]->fn[nsrc - 1][acc](dst, src, n);
+	else if (native && nsrc == 1)
+		copy(dst, src[0], n * type_size(w->type));
+	else if (native && nsrc == 2)
+		w->k->native[w->type][w->op](dst, src[0], src[1], n);
+	else
+		in_chunks(w, native ? native_chunk : wide_chunk, dst, src, nsrc, n);
 }
 
 bool reduce_supports(sircl_type_t type, sircl_op_t op)
 {
-	return find(REDUCE_GENERIC, type, op) != NULL;
+	return (unsigned)type < SIRCL_TYPE_COUNT && (unsigned)op < REDUCE_OPS;
+}
+
+void reduce_run_on(enum reduce_set set, sircl_type_t type, sircl_op_t op, unsigned flags,
+		   const struct reduce_arg *arg, void *dst, const void *const src[], int nsrc, size_t n)
+{
+	struct work w = { .k = kernels(set), .type = type, .op = basic_of(op), .flags = flags, .arg = arg };
+	uint64_t fp;
+
+	sircl_assert(reduce_supports(type, op) && nsrc >= 1 && nsrc <= REDUCE_SRC_MAX);
+	if (op != SIRCL_AVG)
+		w.flags &= ~(unsigned)REDUCE_FINISH;
+	sircl_assert(!(w.flags & REDUCE_FINISH) || (arg && arg->ranks > 0));
+	sircl_assert(!(flags & REDUCE_SCALE) ||
+		     (arg && nsrc == 1 && !(flags & (REDUCE_ACC_OUT | REDUCE_ACC_IN))));
+	w.wide = wide_of(type);
+	fp = fp_enter();
+	run(&w, dst, src, nsrc, n);
+	fp_leave(fp);
 }
 
 void reduce_run(sircl_type_t type, sircl_op_t op, unsigned flags, const struct reduce_arg *arg, void *dst,
 		const void *const src[], int nsrc, size_t n)
 {
-	reduce_fn *fn =
-		reduce_kernel(reduce_isa_best(), type, op, flags & (REDUCE_ACC_OUT | REDUCE_ACC_IN), nsrc);
-
-	(void)arg;
-
-	sircl_assert(fn != NULL);
-	fn(dst, src, n);
+	reduce_run_on(reduce_set_wanted(), type, op, flags, arg, dst, src, nsrc, n);
 }

@@ -11,6 +11,7 @@
 #define REDUCE_REDUCE_H
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include "sircl/sircl.h"
 
 size_t type_size(sircl_type_t); /* bytes; 0: no such type */
@@ -38,8 +39,19 @@ struct reduce_arg {
 };
 /*
  * nsrc 1..4 sources of n elements; any alignment; dst may be one of the sources if it is as wide, no other
- * overlap. Not supported: defect (asserts).
+ * overlap. The arg may be NULL without FINISH and SCALE. Not supported: defect (asserts). Any thread. The
+ * caller's rounding mode and flushing of subnormals do not count, and are left as they were.
  */
 void reduce_run(sircl_type_t, sircl_op_t, unsigned flags, const struct reduce_arg *, void *dst,
 		const void *const src[], int nsrc, size_t n);
+
+/* The instruction sets that the kernels are compiled for; the numbers are those of SIRCL_CPU's choices. */
+enum reduce_set { REDUCE_AUTO, REDUCE_GENERIC, REDUCE_AVX2, REDUCE_AVX512, REDUCE_NEON, REDUCE_SETS };
+/*
+ * What reduce_run uses from now on in the whole process. REDUCE_AUTO, the state at the start: the best that
+ * the processor has. SIRCL_BAD_CONFIG and a sentence if this processor or build lacks the set. Any thread; as
+ * all sets give equal bits, a call beside running reductions does no harm.
+ */
+sircl_result_t reduce_use(enum reduce_set);
+const char *reduce_used(void); /* "avx512", ... */
 #endif

@@ -34,7 +34,7 @@ PROGRAMS  := $(BUILD)/libsircl.a $(BUILD)/libsircl.so $(BUILD)/sircl $(if $(and 
 
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all programs tests table demo demo-run check check-run check-unit check-functional check-netns check-fresh check-long lint \
+.PHONY: all programs tests table demo demo-run check check-run check-unit check-functional check-netns check-fresh check-long check-aarch64 check-valgrind lint \
 	check-plants format clean help setup-build setup-check
 
 all: table
@@ -154,6 +154,12 @@ check-fresh:
 check-long: tests programs
 	@BUILD=$(BUILD) scripts/check.sh long
 
+# BUILD_AARCH64: the folder of the cross build
+check-aarch64:
+	@scripts/check-aarch64.sh
+check-valgrind: tests programs
+	@BUILD=$(BUILD) scripts/check-valgrind.sh
+
 C_FILES := $(shell git ls-files '*.c' '*.h' 2>/dev/null)
 SH_FILES := $(shell git ls-files '*.sh' .ci/run 2>/dev/null)
 format:
@@ -172,5 +178,7 @@ help:
 ## make check-netns      eight tcp lanes between network namespaces without a diagonal (root)
 ## make check-fresh      proves the set-up in a fresh Debian (root)
 ## make check-long       10,000 simulator seeds, planted faults, speed gate
+## make check-aarch64    cross build; unit tests and simulator under qemu (about 4 minutes)
+## make check-valgrind   unit tests and simulator under valgrind
 ## make lint, format     clang-format, clang-tidy, shellcheck, layering
--include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
+-include $(shell find $(BUILD) -name '*.d' -type f 2>/dev/null)

@@ -66,11 +66,13 @@ for part in "$@"; do
 			case $t in *.o | *.d) continue ;; esac
 			# UNIT_EXCEPT: programs of one thread that are too slow for a build that looks for races
 			case " ${UNIT_EXCEPT:-} " in *" ${t##*/} "*) echo "  --            left out: ${t##*/}" && continue ;; esac
-			one "${t##*/}" "${TEST_LIMIT:-90}" "$t"
+			# RUNNER: an emulator or valgrind, with its options
+			# shellcheck disable=SC2086
+			one "${t##*/}" "${TEST_LIMIT:-90}" ${RUNNER:-} "$t"
 		done
 		# SIM_ARGS, TEST_LIMIT: for builds that run slowly
 		# shellcheck disable=SC2086
-		[ -x "$BUILD/tests/sim" ] && one sim 120 "$BUILD/tests/sim" ${SIM_ARGS:-}
+		[ -x "$BUILD/tests/sim" ] && one sim "${TEST_LIMIT:-120}" ${RUNNER:-} "$BUILD/tests/sim" ${SIM_ARGS:-}
 		;;
 	functional)
 		for t in tests/functional/*.sh; do

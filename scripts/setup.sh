@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Installs the Debian packages that are missing for the groups named (as root, with apt-get); otherwise names them and exits 2.
-#   setup.sh [-n] GROUP...      -n: only say what is missing; groups: build check lint san compare
+#   setup.sh [-n] GROUP...      -n: only say what is missing; groups: build check lint san cross compare
 # Installs nothing, and says nothing, when nothing is missing.
 set -u
 declare -A GROUP=(
@@ -9,6 +9,7 @@ declare -A GROUP=(
 	[check]="check strace iproute2 iputils-ping util-linux procps binutils python3"
 	[lint]="clang-format clang-tidy clang shellcheck"
 	[san]="clang valgrind"
+	[cross]="gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user"
 	[compare]="openmpi-bin libopenmpi-dev"
 	[fresh]="debootstrap"
 )

@@ -166,10 +166,10 @@ static void report_map(const struct start *s)
 				 "lanes are used",
 				 c, k->rank[0], s->rec[k->rank[0]].host, k->nports[0], k->rank[1],
 				 s->rec[k->rank[1]].host, k->nports[1], k->nlanes);
-		for (int l = 0; l < k->nlanes; l++)
+		for (int l = 0; l < k->nlanes && !k->local; l++)
 			log_info(&s->ctx->log, LOG_FABRIC, "cable %d lane %d: rank %d %s - rank %d %s", c, l,
-				 k->rank[0], s->rec[k->rank[0]].port[k->port[0][l]].name, k->rank[1],
-				 s->rec[k->rank[1]].port[k->port[1][l]].name);
+				 k->rank[0], s->rec[s->leader[k->rank[0]]].port[k->port[0][l]].name,
+				 k->rank[1], s->rec[s->leader[k->rank[1]]].port[k->port[1][l]].name);
 	}
 }
 
@@ -183,7 +183,8 @@ static sircl_result_t hello_rounds(struct start *s, struct hello *h, struct map_
 		size_t len;
 		sircl_result_t ret;
 
-		hello_run(h, HELLO_ROUND, &r[s->cfg->rank]);
+		if (h)
+			hello_run(h, HELLO_ROUND, &r[s->cfg->rank]);
 		write_heard(&r[s->cfg->rank], buf, sizeof(buf), &len);
 		CHECK(rdv_round(&s->rdv, buf, len));
 		CHECK(read_heard(s, r));
@@ -219,6 +220,10 @@ static sircl_result_t find_map(struct start *s)
 		int usable = 0;
 
 		memcpy(r[i].host, s->rec[i].host, sizeof(r[i].host));
+		r[i].leader = s->leader[i];
+		r[i].shares = true;
+		if (s->leader[i] != i)
+			continue;
 		r[i].nports = s->rec[i].nports;
 		memcpy(r[i].port, s->rec[i].port, sizeof(r[i].port));
 		for (int k = 0; k < r[i].nports; k++)
@@ -228,9 +233,11 @@ static sircl_result_t find_map(struct start *s)
 			goto out;
 		}
 	}
-	CHECK_GOTO(hello_open(s->ctx, &s->f->keys, s->rdv.job, s->cfg->rank, s->port,
-			      s->rec[s->cfg->rank].nports, &h),
-		   out);
+	/* one rank speaks and listens for its machine */
+	if (s->leader[s->cfg->rank] == s->cfg->rank)
+		CHECK_GOTO(hello_open(s->ctx, &s->f->keys, s->rdv.job, s->cfg->rank, s->port,
+				      s->rec[s->cfg->rank].nports, &h),
+			   out);
 	ret = hello_rounds(s, h, r);
 out:
 	hello_close(h);
@@ -241,7 +248,8 @@ out:
 sircl_result_t start_cabling(struct start *s)
 {
 	const char *want = param_str(&s->ctx->params, PARAM_TRANSPORT);
-	bool one = records_one_machine(s->rec, s->cfg->n);
+	int machines = records_machines(s->rec, s->cfg->n, s->leader);
+	bool one = machines == 1;
 	int lanes = lanes_allowed(s);
 
 	if (!strcmp(want, "shm") && !one)
@@ -250,8 +258,9 @@ sircl_result_t start_cabling(struct start *s)
 						   "one user): use auto or tcp");
 	s->ops = lane_provider(!strcmp(want, "tcp") || !one ? "tcp" : "shm");
 	s->devices = !one;
-	log_info(&s->ctx->log, LOG_INIT, "transport %s (SIRCL_TRANSPORT=%s, %s)", s->ops->name, want,
-		 one ? "one machine" : "several machines");
+	log_info(&s->ctx->log, LOG_INIT, "transport %s (SIRCL_TRANSPORT=%s, %d machine%s)%s", s->ops->name,
+		 want, machines, one ? "" : "s",
+		 one || machines == s->cfg->n || !strcmp(want, "tcp") ? "" : ", shm within a machine");
 	if (one) {
 		local_map(s, lanes ? lanes : 1);
 		log_info(&s->ctx->log, LOG_FABRIC, "%s", s->map.text);

@@ -3,6 +3,11 @@
  * From nothing to connected links: rendezvous over the management network, hello on every candidate
  * interface, ring map, lanes. Blocking, at start only; every wait has a limit and a sentence that names rank
  * and address.
+ *
+ * A machine is what shares memory: ranks with the same kernel (boot id), network and process namespace and
+ * user. Ranks of one machine follow each other along the ring, in rank order, over shm lanes (loopback if
+ * SIRCL_TRANSPORT=tcp). Between machines lanes run over the cables that hello finds: the machine's lowest
+ * rank has its PREV cable, the highest its NEXT. The job's class is that of its slowest lanes.
  */
 #ifndef FABRIC_FABRIC_H
 #define FABRIC_FABRIC_H

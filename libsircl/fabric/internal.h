@@ -15,6 +15,7 @@ struct start {
 	struct rdv rdv;
 	struct record rec[COLL_MAX_RANKS];
 	struct iface port[MAP_PORTS_MAX]; /* this rank's candidates, in the order of rec[rank].port */
+	uint16_t leader[COLL_MAX_RANKS]; /* the lowest rank on the machine of each */
 	struct ring_map map;
 	bool devices; /* lanes run over network devices: hello has found the map */
 	const struct lane_ops *ops;

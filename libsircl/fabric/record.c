@@ -8,7 +8,7 @@
 #include "base/crc32c.h"
 #include "fabric/wire.h"
 
-#define RECORD_WIRE 2 /* format of frames between ranks; a change that old ranks cannot read raises it */
+#define RECORD_WIRE 3 /* format of frames between ranks; a change that old ranks cannot read raises it */
 
 /* Everything that decides what ranks send each other and when, or which bits come out. */
 static const enum param_id must_agree[] = { PARAM_TRANSPORT, PARAM_ALGO,      PARAM_DETERMINISTIC,
@@ -179,10 +179,17 @@ sircl_result_t records_agree(const struct record *r, int n)
 	return SIRCL_SUCCESS;
 }
 
-bool records_one_machine(const struct record *r, int n)
+int records_machines(const struct record *r, int n, uint16_t *leader)
 {
-	for (int i = 1; i < n; i++)
-		if (memcmp(r[i].machine, r[0].machine, sizeof(r[0].machine)) != 0)
-			return false;
-	return true;
+	int machines = 0;
+
+	for (int i = 0; i < n; i++) {
+		int k = 0;
+
+		while (memcmp(r[k].machine, r[i].machine, sizeof(r[i].machine)) != 0)
+			k++;
+		leader[i] = (uint16_t)k;
+		machines += k == i;
+	}
+	return machines;
 }

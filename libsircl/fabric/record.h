@@ -10,7 +10,7 @@
 struct record {
 	uint32_t version, wire;
 	char host[64];
-	uint8_t machine[16]; /* boot, network namespace and user: alike = can share memory */
+	uint8_t machine[16]; /* boot, network and process namespace, user: alike = can share memory */
 	int32_t pid;
 	uint32_t limit_ms; /* what is left of this rank's time for the start */
 	uint32_t max_lanes; /* SIRCL_LANES */
@@ -24,5 +24,6 @@ size_t record_write(const struct record *, void *buf, size_t n);
 sircl_result_t record_read(struct record *, int rank, const void *buf, size_t n);
 /* One sentence if the ranks do not fit together. The same on all ranks. */
 sircl_result_t records_agree(const struct record *, int n);
-bool records_one_machine(const struct record *, int n);
+/* leader[i]: the lowest rank on the machine of rank i. Returns the number of machines. */
+int records_machines(const struct record *, int n, uint16_t *leader);
 #endif

@@ -139,12 +139,12 @@ static int cable_between(const struct build *b, int x, int y, int skip)
 	return -1;
 }
 
-/* Puts cable i into the map as the one from position p to p + 1. */
-static void place_cable(const struct build *b, struct ring_map *m, int i, int p)
+/* Puts cable i into the map as the one from position p, where `from` is, to p + 1. */
+static void place_cable(const struct build *b, struct ring_map *m, int i, int p, int from)
 {
 	struct map_cable c = b->cable[i];
 
-	if (c.rank[0] != m->rank_of[p]) {
+	if (c.rank[0] != from) {
 		struct map_cable s = c;
 
 		c.rank[0] = s.rank[1];
@@ -156,6 +156,40 @@ static void place_cable(const struct build *b, struct ring_map *m, int i, int p)
 	}
 	m->cable[p] = c;
 	m->ncables = p + 1;
+}
+
+static int leader_of(const struct build *b, int rank)
+{
+	return b->r[rank].shares ? b->r[rank].leader : rank;
+}
+
+/* The map of machines becomes the map of ranks: those of a machine take its place, joined by local cables. */
+static void place_ranks(const struct build *b, struct ring_map *m)
+{
+	struct ring_map machines = *m;
+	int lanes = b->max_lanes > 0 && b->max_lanes < LANES_MAX ? b->max_lanes : 1, at = 0;
+
+	m->ncables = 0;
+	for (int p = 0; p < machines.n; p++) {
+		for (int i = 0; i < b->n; i++) {
+			if (leader_of(b, i) != machines.rank_of[p])
+				continue;
+			if (at > 0 && leader_of(b, m->rank_of[at - 1]) == machines.rank_of[p])
+				m->cable[m->ncables++] = (struct map_cable){
+					.rank = { m->rank_of[at - 1], (uint16_t)i },
+					.nlanes = lanes,
+					.local = true,
+				};
+			m->rank_of[at++] = (uint16_t)i;
+		}
+		if (p < machines.ncables)
+			m->cable[m->ncables++] = machines.cable[p];
+	}
+	m->n = at;
+	for (int c = 0; c < m->ncables; c++) {
+		m->cable[c].rank[0] = m->rank_of[c];
+		m->cable[c].rank[1] = m->rank_of[(c + 1) % at];
+	}
 }
 
 static void write_text(struct ring_map *m)
@@ -192,11 +226,34 @@ static int walk(const struct build *b, struct ring_map *m, int first, int second
 	return p;
 }
 
+/* Rank 0 is one of their leaders. Two cables make a ring of them. */
+static sircl_result_t two_machines(const struct build *b, struct ring_map *m, bool want_ring)
+{
+	int other = 1, c, d;
+	char what[64];
+
+	while (leader_of(b, other) != other)
+		other++;
+	c = cable_between(b, 0, other, -1);
+	d = c < 0 ? -1 : cable_between(b, 0, other, c);
+	m->rank_of[1] = (uint16_t)other;
+	if (c >= 0)
+		place_cable(b, m, c, 0, 0);
+	if (d >= 0) {
+		m->ring = true;
+		place_cable(b, m, d, 1, other);
+	}
+	snprintf(what, sizeof(what), "%s cable joins ranks 0 and %d", c < 0 ? "no" : "one", other);
+	if (c < 0 || (!m->ring && want_ring))
+		return describe(b, SIRCL_IN_PROGRESS, what);
+	return SIRCL_SUCCESS;
+}
+
 sircl_result_t ring_map_build(const struct map_rank *r, int n, int max_lanes, bool want_ring,
 			      struct ring_map *m)
 {
 	struct build *b = calloc(1, sizeof(*b));
-	int degree[COLL_MAX_RANKS] = { 0 }, first = 0, second = -1, got;
+	int degree[COLL_MAX_RANKS] = { 0 }, first = 0, second = -1, got, machines = 0;
 	sircl_result_t ret = SIRCL_SUCCESS;
 	bool closed = false;
 
@@ -215,6 +272,9 @@ sircl_result_t ring_map_build(const struct map_rank *r, int n, int max_lanes, bo
 	for (int s = 0; s < n * MAP_PORTS_MAX; s++)
 		if (find(b, s) == s)
 			add_cable(b, s);
+	for (int i = 0; i < n; i++)
+		machines += leader_of(b, i) == i;
+	m->n = machines;
 	for (int i = 0; i < b->ncables; i++) {
 		degree[b->cable[i].rank[0]]++;
 		degree[b->cable[i].rank[1]]++;
@@ -231,20 +291,8 @@ sircl_result_t ring_map_build(const struct map_rank *r, int n, int max_lanes, bo
 			ret = describe(b, SIRCL_BAD_CONFIG, what);
 			goto out;
 		}
-	if (n == 2) {
-		int c = cable_between(b, 0, 1, -1), d = c < 0 ? -1 : cable_between(b, 0, 1, c);
-
-		m->rank_of[1] = 1;
-		if (c >= 0)
-			place_cable(b, m, c, 0);
-		if (d >= 0) {
-			m->ring = true;
-			place_cable(b, m, d, 1);
-		}
-		if (c < 0)
-			ret = describe(b, SIRCL_IN_PROGRESS, "no cable joins ranks 0 and 1");
-		else if (!m->ring && want_ring)
-			ret = describe(b, SIRCL_IN_PROGRESS, "one cable joins ranks 0 and 1");
+	if (machines == 2) {
+		ret = two_machines(b, m, want_ring);
 		goto text;
 	}
 	for (int i = n - 1; i >= 0; i--)
@@ -259,19 +307,22 @@ sircl_result_t ring_map_build(const struct map_rank *r, int n, int max_lanes, bo
 		goto out;
 	}
 	got = walk(b, m, first, second, &closed);
-	if (got < n) {
+	if (got < machines) {
 		ret = describe(b, closed ? SIRCL_BAD_CONFIG : SIRCL_IN_PROGRESS,
 			       "the ranks are not joined by cables into one ring or line");
 		goto out;
 	}
 	m->ring = closed;
-	for (int p = 0; p < n - (closed ? 0 : 1); p++)
-		place_cable(b, m, cable_between(b, m->rank_of[p], m->rank_of[(p + 1) % n], -1), p);
+	for (int p = 0; p < machines - (closed ? 0 : 1); p++)
+		place_cable(b, m, cable_between(b, m->rank_of[p], m->rank_of[(p + 1) % machines], -1), p,
+			    m->rank_of[p]);
 	if (!closed && want_ring)
 		ret = describe(b, SIRCL_IN_PROGRESS, "the ranks form a line, not a ring");
 text:
-	if (m->ncables)
+	if (m->ncables) {
+		place_ranks(b, m);
 		write_text(m);
+	}
 out:
 	free(b);
 	return ret;

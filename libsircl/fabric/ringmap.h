@@ -7,6 +7,9 @@
  * with more machines is a switch or the management network and no cable. Within a cable, lanes pair ports of
  * the same PCI domain where all domains are known and distinct at both ends, else by ascending interface
  * index.
+ *
+ * Cables join machines. Ranks of one machine follow each other in rank order, joined by local cables: the
+ * lowest has the machine's PREV cable, the highest its NEXT.
  */
 #ifndef FABRIC_RINGMAP_H
 #define FABRIC_RINGMAP_H
@@ -14,8 +17,8 @@
 #include "coll/coll.h"
 #include "lane/lane.h"
 
-#define MAP_PORTS_MAX 16 /* candidate ports of one rank */
-#define MAP_HEARD_MAX 128 /* what one rank may report */
+#define MAP_PORTS_MAX 20 /* candidate ports of one rank: two cables of 8 lanes, management, some more */
+#define MAP_HEARD_MAX 512 /* one rank's report: each of its 20 ports hears at most 7 twins and 8 far ones */
 
 struct map_port {
 	char name[16];
@@ -31,6 +34,9 @@ struct map_heard {
 
 struct map_rank {
 	char host[64];
+	uint16_t leader; /* the lowest rank on the same machine, if `shares`: the only one of them with ports
+			    and reports */
+	bool shares; /* its machine with the rank `leader`, which may be itself */
 	int nports, nheard;
 	struct map_port port[MAP_PORTS_MAX];
 	struct map_heard heard[MAP_HEARD_MAX];
@@ -40,6 +46,7 @@ struct map_cable {
 	uint16_t rank[2]; /* at position p (its NEXT) and p + 1 (its PREV) */
 	int nlanes;
 	uint8_t port[2][LANES_MAX];
+	bool local; /* between two ranks of one machine: no device, no ports */
 	int nports[2]; /* ports seen at each end: more than nlanes: some are unused */
 };
 

@@ -37,6 +37,14 @@ static int cable_at(const struct start *s, enum link_side side)
 	return c >= 0 && c < s->map.ncables ? c : -1;
 }
 
+/* Ranks of one machine share memory, unless tcp is asked for. */
+static const struct lane_ops *cable_ops(const struct start *s, const struct map_cable *k)
+{
+	bool tcp = !strcmp(param_str(&s->ctx->params, PARAM_TRANSPORT), "tcp");
+
+	return k->local && !tcp ? lane_provider("shm") : s->ops;
+}
+
 static sircl_result_t open_link(struct start *s, enum link_side side, size_t arena)
 {
 	int c = cable_at(s, side), end = side == LINK_NEXT ? 0 : 1, peer;
@@ -48,6 +56,7 @@ static sircl_result_t open_link(struct start *s, enum link_side side, size_t are
 				.arena_bytes = arena,
 				.ops = chan_net_link_ops(),
 				.user = s->f->net };
+	const struct map_cable *k;
 
 	if (c < 0)
 		return SIRCL_SUCCESS;
@@ -58,10 +67,14 @@ static sircl_result_t open_link(struct start *s, enum link_side side, size_t are
 	cfg.self_rank = (uint16_t)s->cfg->rank;
 	cfg.peer_rank = s->map.rank_of[peer];
 	cfg.connects = s->f->pos < peer;
-	cfg.nlanes = s->map.cable[c].nlanes;
+	k = &s->map.cable[c];
+	cfg.nlanes = k->nlanes;
 	for (int l = 0; l < cfg.nlanes; l++) {
-		cfg.lane[l].ops = s->ops;
-		cfg.lane[l].dev = s->devices ? s->port[s->map.cable[c].port[end][l]].name : NULL;
+		cfg.lane[l].ops = cable_ops(s, k);
+		/* the map counts the ports of the machine's first rank; they have the same names for all */
+		cfg.lane[l].dev = s->devices && !k->local
+					  ? s->rec[s->leader[s->cfg->rank]].port[k->port[end][l]].name
+					  : NULL;
 	}
 	CHECK(link_open(&cfg, &s->f->link[side]));
 	chan_net_set_link(s->f->net, side, s->f->link[side]);
@@ -163,7 +176,8 @@ static sircl_result_t look_at_links(struct start *s)
 					 "rank %d: no lane of cable %d to rank %d (%s) came up within the "
 					 "limit (%d lanes, %s); is that process "
 					 "alive, does a firewall block it?",
-					 s->cfg->rank, c, peer, s->rec[peer].host, st.lanes, s->ops->name);
+					 s->cfg->rank, c, peer, s->rec[peer].host, st.lanes,
+					 cable_ops(s, &s->map.cable[c])->name);
 		if (link_state(l) == LINK_DEGRADED)
 			log_warn(&s->ctx->log,
 				 "rank %d: cable %d to rank %d (%s): only %d of %d lanes are up",

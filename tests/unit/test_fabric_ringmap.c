@@ -238,6 +238,89 @@ START_TEST(rings_of_3_to_64)
 }
 END_TEST
 
+/* Machines 0, 1, 2 in a ring of cables; where[rank]: the machine. Their lowest ranks report. */
+static void shared_machines(const int *where, int n, bool close)
+{
+	int lead[3] = { -1, -1, -1 };
+
+	ports(n, 2 * LANES);
+	for (int i = 0; i < n; i++) {
+		if (lead[where[i]] < 0)
+			lead[where[i]] = i;
+		r[i].shares = true;
+		r[i].leader = (uint16_t)lead[where[i]];
+		if (lead[where[i]] != i)
+			r[i].nports = 0;
+	}
+	for (int k = 0; k < (close ? 3 : 2); k++)
+		cable(lead[k], 0, lead[(k + 1) % 3], LANES);
+}
+
+START_TEST(ranks_of_a_machine_follow_each_other_between_its_cables)
+{
+	static const int where[] = { 0, 2, 1, 0, 1, 1 }, order[] = { 0, 3, 1, 2, 4, 5 };
+	static const bool local[] = { true, false, false, true, true, false };
+	struct ring_map m;
+
+	shared_machines(where, 6, true);
+	ck_assert_int_eq(ring_map_build(r, 6, 0, true, &m), SIRCL_SUCCESS);
+	ck_assert(m.ring);
+	ck_assert_int_eq(m.n, 6);
+	ck_assert_int_eq(m.ncables, 6);
+	for (int p = 0; p < 6; p++) {
+		ck_assert_int_eq(m.rank_of[p], order[p]);
+		ck_assert_int_eq(m.cable[p].local, local[p]);
+		ck_assert_int_eq(m.cable[p].rank[0], order[p]);
+		ck_assert_int_eq(m.cable[p].rank[1], order[(p + 1) % 6]);
+		ck_assert_int_eq(m.cable[p].nlanes, local[p] ? 1 : LANES);
+	}
+	/* machine 0's cable to machine 2 is at its PREV ports, 2's at its NEXT ones */
+	ck_assert_int_eq(m.cable[1].port[0][0], LANES);
+	ck_assert_int_eq(m.cable[1].port[1][0], 0);
+}
+END_TEST
+
+START_TEST(shared_machines_in_a_line)
+{
+	static const int where[] = { 1, 0, 1, 2 };
+	struct ring_map m;
+
+	shared_machines(where, 4, false);
+	ck_assert_int_eq(ring_map_build(r, 4, 0, true, &m), SIRCL_IN_PROGRESS);
+	ck_assert_int_eq(ring_map_build(r, 4, 4, false, &m), SIRCL_SUCCESS);
+	ck_assert(!m.ring);
+	ck_assert_int_eq(m.ncables, 3);
+	ck_assert(!m.cable[0].local && m.cable[1].local && !m.cable[2].local);
+	ck_assert_int_eq(m.cable[1].nlanes, 4); /* no ports to run out of */
+	ck_assert_str_eq(m.text, "1 =2= 0 =4= 2 =2= 3");
+}
+END_TEST
+
+START_TEST(two_machines_of_two_ranks)
+{
+	struct ring_map m;
+
+	ports(4, 4);
+	for (int i = 0; i < 4; i++) {
+		r[i].shares = true;
+		r[i].leader = (uint16_t)(i & ~1);
+	}
+	ck_assert_int_eq(ring_map_build(r, 4, 0, false, &m), SIRCL_IN_PROGRESS);
+	ck_assert_ptr_nonnull(strstr(error_last()->msg, "no cable joins ranks 0 and 2"));
+	cable(0, 0, 2, 2);
+	ck_assert_int_eq(ring_map_build(r, 4, 0, false, &m), SIRCL_SUCCESS);
+	ck_assert_int_eq(m.ncables, 3);
+	cable(0, 2, 2, 0);
+	ck_assert_int_eq(ring_map_build(r, 4, 0, true, &m), SIRCL_SUCCESS);
+	ck_assert(m.ring);
+	ck_assert_int_eq(m.ncables, 4);
+	ck_assert_int_eq(m.cable[3].rank[0], 3);
+	ck_assert_int_eq(m.cable[3].rank[1], 0);
+	ck_assert_int_eq(m.cable[3].port[0][0], 0);
+	ck_assert_int_eq(m.cable[3].port[1][0], 2);
+}
+END_TEST
+
 START_TEST(interface_filters_read_as_nccls)
 {
 	ck_assert(iface_matches("", "eth0") && iface_matches(NULL, "eth0") && iface_matches("eth,ib", "ib0"));
@@ -267,6 +350,9 @@ int main(void)
 	tcase_add_test(t, two_separate_rings_are_refused_and_nothing_heard_waits);
 	tcase_add_test(t, reports_out_of_range_are_ignored);
 	tcase_add_test(t, rings_of_3_to_64);
+	tcase_add_test(t, ranks_of_a_machine_follow_each_other_between_its_cables);
+	tcase_add_test(t, shared_machines_in_a_line);
+	tcase_add_test(t, two_machines_of_two_ranks);
 	tcase_add_test(t, interface_filters_read_as_nccls);
 	srunner_run_all(run, CK_NORMAL);
 	failed = srunner_ntests_failed(run);

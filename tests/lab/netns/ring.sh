@@ -144,6 +144,14 @@ short) # for `test`: another lab at the same time, from beginning to end
 	. "$here/tests.sh"
 	run_short
 	;;
+shapes) # a part of `test`: jobs on some machines, several ranks on one, two machines
+	need
+	LAB=${SIRCL_LAB:-$$}
+	trap 'down' EXIT
+	trap 'exit 143' TERM INT HUP
+	. "$here/tests.sh"
+	run_shapes
+	;;
 test)
 	need
 	LAB=${SIRCL_LAB:-$$}

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # What `ring.sh test` runs; sourced by it. Each test says what holds; the table and the count come at the end.
 # shellcheck shell=bash disable=SC2154
+. "$here/shapes.sh"
 PASS=0 FAIL=0
 tmp= # a tmpfs in the mount namespace of the bridges' holder: gone with it
 
@@ -173,6 +174,15 @@ test_without_ipv6() {
 	check "and as a ring" grep -q ' ring ' "$tmp/v4.0"
 }
 
+run_shapes() {
+	lab_up 4 2
+	test_shapes
+	down
+	test_pairs
+	echo "$PASS passed, $FAIL failed, 0 skipped"
+	[ $FAIL = 0 ]
+}
+
 run_short() {
 	lab_up 4 1
 	for _ in 1 2 3; do
@@ -223,7 +233,9 @@ run_tests() {
 	moved=$(($(management_bytes) - started))
 	check "management carried $moved bytes while the payload moved (< 2 MB)" [ "$moved" -lt 2000000 ]
 	for t in test_same_bits_as_shm test_permuted_ranks test_line test_lane_lost test_without_ipv6 test_two_labs test_killed_lab; do $t; done
+	test_shapes
 	down
+	test_pairs
 	check "nothing is left behind" bash -c "! pgrep -f '^sircl-lab-$LAB-'"
 	echo "$PASS passed, $FAIL failed, 0 skipped"
 	[ $FAIL = 0 ]

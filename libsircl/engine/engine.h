@@ -67,8 +67,8 @@ sircl_result_t team_create(struct engine *, struct tick *, const struct team_cfg
 sircl_result_t team_error(const struct team *, struct sircl_error *);
 /* Ends the team with this error: running operations finish with it. Any thread. Does not tell others. */
 void team_fail(struct team *, const struct sircl_error *);
-/* The same with the token held, and tells all other ranks, with `subject` (position) as whom it is about.
- * Nothing if the team has ended already: that was told. */
+/* The same with the token held, and tells all other ranks, with `subject` (position in the net) as whom it is
+ * about. Nothing if the team has ended already: that was told. */
 void team_fail_all(struct team *, struct tick *, const struct sircl_error *, int subject);
 /* How long a failed end waits for the news why a peer has closed its channel, and for the peer to give back
  * memory that it may still write to; then the link is killed, which fences its lanes. */
@@ -88,12 +88,13 @@ struct op_args {
 	int root; /* rank; 0 for kinds without */
 	bool meeting; /* the library's own, at the end: any algorithm, and no call of the user matches it */
 };
-/* A reusable operation object with room for its scratch; allocates only when it must grow. One operation of
- * it runs at a time. */
+/* A reusable operation object. One operation of it runs at a time; those of a team run in the order in which
+ * they were started. Tables and scratch are the team's. */
 sircl_result_t op_create(struct team *, struct op **);
 void op_destroy(struct op *);
-/* Chooses algorithm and slice, finds the plan, sizes scratch. SIRCL_UNSUPPORTED etc. leave the team unharmed.
- */
+/* Chooses algorithm and slice, finds the plan; allocates where a plan is new or larger than any before.
+ * What a rank does not have (IN of a broadcast on others than the root) may be NULL; a barrier has neither
+ * buffers, count nor type. SIRCL_UNSUPPORTED etc. leave the team unharmed. */
 sircl_result_t op_prepare(struct op *, const struct op_args *);
 /* Takes the next number and starts. */
 sircl_result_t engine_start(struct engine *, struct tick *, struct op *);

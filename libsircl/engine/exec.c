@@ -23,11 +23,11 @@ struct pass {
 	bool moved;
 };
 
-void exec_fail(struct op *op, struct tick *tick, int subject)
+void exec_fail(struct op *op, struct tick *tick, int peer)
 {
 	struct sircl_error err = *error_last();
 
-	team_fail_all(op->team, tick, &err, subject);
+	team_fail_all(op->team, tick, &err, op->team->cfg.node_of[peer]);
 }
 
 /* ---- conditions ---- */
@@ -65,7 +65,7 @@ static void finished_slice(struct pass *p, uint16_t k)
 
 /* ---- sums and copies ---- */
 
-/* Bytes from `off` on in slice i of an operand; accumulators have 4 bytes an element. */
+/* Bytes from `off` on in slice i of an operand; elements of an accumulator are wider. */
 static uint8_t *part(const struct op *op, const struct operand *o, uint32_t i, size_t off)
 {
 	return operand_at(o, i, op->round) + (o->stride == op->slice ? off : off * (o->stride / op->slice));
@@ -346,6 +346,32 @@ static bool hand_over_all(struct pass *p, int c, int d)
 	return true;
 }
 
+/*
+ * Ranks that name different roots may both only send, and wait for each other's window. So where this
+ * operation has received all it wants, what has arrived must belong to a later one; a message of this or an
+ * earlier number tells of a call that differs.
+ */
+static bool strayed(struct pass *p)
+{
+	struct op *op = p->op;
+
+	for (int c = 0; c < PLAN_CHANS; c++) {
+		struct team_chan *tc = &p->team->ch[c];
+		uint64_t tag;
+
+		if (!tc->chan || !op->cur[c][DIR_RECV].end || tc->q[DIR_RECV].head != tc->q[DIR_RECV].tail ||
+		    !chan_peek(tc->chan, &tag))
+			continue;
+		/* A window holds a few hundred messages, so a neighbour is never further ahead than half of
+		 * the numbers. */
+		if (((tag - op->number - 1) & OP_TAG_NUMBERS) < OP_TAG_NUMBERS / 2)
+			continue;
+		mismatch(p, tc, tag);
+		return true;
+	}
+	return false;
+}
+
 bool exec_progress(struct op *op, struct tick *tick)
 {
 	struct pass p = { .op = op, .team = op->team, .tick = tick, .budget = EXEC_BUDGET };
@@ -366,6 +392,8 @@ bool exec_progress(struct op *op, struct tick *tick)
 		if ((!op->cur[c][DIR_SEND].end && !hand_over_all(&p, c, DIR_SEND)) || !take_sent(&p, c))
 			return true;
 	op->again = p.moved;
+	if (!p.moved && op->left && strayed(&p))
+		return true;
 	if (p.moved)
 		op->last_move = tick->now;
 	else if (tick->now >= op->check_at)

@@ -21,6 +21,7 @@ void flight_start(struct op *op, uint64_t now)
 	SET(f->finished, 0);
 	SET(f->what,
 	    (uint32_t)a->kind | (uint32_t)a->type << 8 | (uint32_t)a->op << 16 | (uint32_t)op->algo << 24);
+	SET(f->root, (uint32_t)a->root);
 	SET(f->state, FLIGHT_RUNNING);
 }
 
@@ -38,16 +39,19 @@ static int flight_line(const struct flight *f, char *buf, size_t n)
 {
 	static const char *const state[] = { "", "running", "finished", "failed" };
 	uint32_t what = GET(f->what), s = GET(f->state);
-	enum coll_kind kind = (enum coll_kind)(what & 255);
+	struct op_args a = { .kind = (enum coll_kind)(what & 255),
+			     .type = (sircl_type_t)(what >> 8 & 255),
+			     .op = (sircl_op_t)(what >> 16 & 255),
+			     .root = (int)GET(f->root),
+			     .count = (size_t)GET(f->count) };
 	uint64_t started = GET(f->started), finished = GET(f->finished);
+	char call[112];
+	int len;
 
-	int len = snprintf(buf, n, "number %llu: %s of %llu %s%s%s by %s, started at %.6f s, %s",
-			   (unsigned long long)GET(f->number), coll_kind_name(kind),
-			   (unsigned long long)GET(f->count), type_name((sircl_type_t)(what >> 8 & 255)),
-			   kind == COLL_ALL_REDUCE ? ", " : "",
-			   kind == COLL_ALL_REDUCE ? op_name((sircl_op_t)(what >> 16 & 255)) : "",
-			   coll_algo_name((enum coll_algo)(what >> 24)), (double)started / 1e9,
-			   state[s <= FLIGHT_FAILED ? s : 0]);
+	call_text(&a, "", call, sizeof(call));
+	len = snprintf(buf, n, "number %llu: %s by %s, started at %.6f s, %s",
+		       (unsigned long long)GET(f->number), call, coll_algo_name((enum coll_algo)(what >> 24)),
+		       (double)started / 1e9, state[s <= FLIGHT_FAILED ? s : 0]);
 
 	if (finished && len > 0 && (size_t)len < n)
 		len += snprintf(buf + len, n - (size_t)len, " after %.1f us",

@@ -5,10 +5,10 @@
  *
  * Order of messages. The engine cuts every block into slices and runs them in rounds of `round` slices: the
  * messages of a channel and direction are ordered by (round, step, slice within the round). All ranks compute
- * the same `round`, so both ends agree. A round is as long as a block unless scratch would grow beyond
- * SCRATCH_LIMIT; then scratch holds one round of slices (slice i lives at i mod round), and slice i is
- * written only when every step that touches the same scratch block is through with slice i - round. A round
- * by itself is what the prover has proved, and rounds only add waits for earlier rounds.
+ * the same `round`, so both ends agree. A round is as long as a block unless the blocks that a plan holds
+ * would fill more than SCRATCH_LIMIT; then scratch holds one round of slices (slice i lives at i mod round),
+ * and slice i is written only when every step that touches the same scratch block is through with slice i -
+ * round. A round by itself is what the prover has proved, and rounds only add waits for earlier rounds.
  */
 #ifndef ENGINE_INTERNAL_H
 #define ENGINE_INTERNAL_H
@@ -52,7 +52,7 @@ struct plan_info {
 	int8_t *fused; /* per step: -1, or, for a fused RECV, which source of the next step it is */
 	bool *fused_reduce; /* per step: run by the RECV before it */
 	bool *stored; /* per scratch block: it needs memory */
-	bool *wide; /* per scratch block: fp32 accumulator */
+	bool *wide; /* per scratch block: accumulator */
 	uint64_t *sums; /* bit per step: REDUCE and COPY steps that are run by themselves */
 	size_t bytes;
 };
@@ -73,8 +73,8 @@ struct slot_queue {
 
 struct team_chan {
 	struct chan *chan; /* NULL: no neighbour there, or closed */
-	uint16_t peer; /* position */
-	uint16_t cable;
+	uint16_t peer; /* position in the team */
+	uint16_t cable; /* between which positions of the team: the lower one's */
 	struct link_watch watch; /* limit.c's, since the operation started */
 	struct slot_queue q[DIRS];
 };
@@ -84,6 +84,7 @@ enum flight_state { FLIGHT_NONE, FLIGHT_RUNNING, FLIGHT_DONE, FLIGHT_FAILED };
 struct flight {
 	_Atomic uint64_t number, count, started, finished;
 	_Atomic uint32_t what; /* kind | type << 8 | op << 16 | algo << 24 */
+	_Atomic uint32_t root;
 	_Atomic uint32_t state;
 };
 
@@ -94,13 +95,24 @@ struct team {
 	struct team *next;
 	char name[64];
 	struct team_cfg cfg;
-	uint32_t window;
+	uint32_t window, relay_window; /* of channels to neighbours, and through relays */
 	enum coll_algo forced;
 	bool deterministic;
 	size_t forced_slice;
 	uint64_t next_number;
 	_Atomic uint64_t ops_finished;
 	struct op *head, *tail; /* started operations; the head runs */
+	/* What the running operation needs, laid out by shape.c, kept for the next one. */
+	struct step_run *run;
+	size_t run_cap;
+	uint64_t *ready;
+	size_t ready_cap;
+	size_t *place; /* per scratch block: where it begins in scratch */
+	size_t place_cap;
+	uint8_t *scratch; /* SCRATCH_LIMIT bytes of address space */
+	size_t scratch_limit, scratch_used; /* tests make the limit smaller; used: reached so far */
+	uint64_t shapes, laid; /* shapes found; the one that the tables hold */
+	const void *laid_in, *laid_out;
 	struct team_chan ch[PLAN_CHANS];
 	enum team_phase phase;
 	bool killed;
@@ -143,15 +155,12 @@ struct op {
 	enum coll_algo algo;
 	const struct plan *plan; /* NULL: one rank, a copy */
 	const struct plan_info *info;
+	uint64_t shape; /* number of what the last preparing found */
 	uint32_t slice, round, nslices_max;
-	struct step_run *run;
-	size_t run_cap;
+	struct step_run *run; /* the team's while the operation runs, as ready is */
 	uint64_t *ready; /* bit per step: a REDUCE or COPY that may be able to move */
-	size_t ready_words, ready_cap;
-	size_t *place; /* per scratch block: where it begins in scratch */
-	size_t place_cap;
-	uint8_t *scratch;
-	size_t scratch_cap;
+	size_t ready_words;
+	uint8_t byte; /* what a barrier sums */
 	uint64_t left, total; /* slices of steps that are not finished */
 	struct cursor cur[PLAN_CHANS][DIRS];
 	uint64_t number, tag;
@@ -213,11 +222,21 @@ void team_hearsay(struct team *, struct tick *, const struct team_chan *);
 bool team_progress(struct team *, struct tick *, bool news);
 uint64_t team_deadline(const struct team *);
 int team_rank(const struct team *, int pos);
+/* shape.c */
+sircl_result_t tables_create(struct team *);
+void tables_destroy(struct team *);
+/* Algorithm, plan, slice, round; takes the token. */
+sircl_result_t shape_find(struct op *, const struct op_args *);
+void shape_lay(struct op *); /* fills the team's tables for op, as far as they do not hold it already */
 /* op.c */
 void op_begin(struct op *, struct tick *); /* becomes the running operation of its team */
+/* A call in words, without its number; more: behind the count. */
+void call_text(const struct op_args *, const char *more, char *buf, size_t n);
 /* exec.c */
 bool exec_progress(struct op *, struct tick *);
-void exec_fail(struct op *, struct tick *, int subject); /* error_last() ends the team, everywhere */
+/* error_last() ends the team, everywhere; peer: position in the team, whom it is about. */
+void exec_fail(struct op *, struct tick *, int peer);
+#define OP_TAG_NUMBERS 0xfffu /* the number in a tag */
 #define MEETING_TEXT "sircl_comm_finalize (or destroy)"
 void op_text(const struct op *, char *buf, size_t n);
 /* limit.c */

@@ -39,9 +39,11 @@ static sircl_result_t open_side(struct team *t, struct tick *tick, enum plan_cha
 	tc->peer = (uint16_t)peer;
 	tc->cable = (uint16_t)(side == PLAN_NEXT ? t->cfg.pos : peer);
 	cfg = (struct chan_cfg){ .id = TEAM_CHAN_ID(t->cfg.id, tc->cable),
-				 .peer = tc->peer,
+				 .peer = t->cfg.node_of[peer],
 				 .via = side == PLAN_NEXT ? LINK_NEXT : LINK_PREV,
 				 .window = t->window };
+	if (chan_net_hops(t->engine->cfg.net, cfg.peer, cfg.via) > 1)
+		cfg.window = t->relay_window;
 	return chan_open(t->engine->cfg.net, tick, &cfg, &tc->chan);
 }
 
@@ -81,10 +83,12 @@ sircl_result_t team_create(struct engine *e, struct tick *tick, const struct tea
 	snprintf(t->name, sizeof(t->name), "%s", cfg->name ? cfg->name : "comm");
 	t->cfg.name = t->name;
 	t->window = window_of(cfg, param_num(p, PARAM_WINDOW));
+	t->relay_window = chan_window(param_num(p, PARAM_RELAY_WINDOW));
 	t->forced = (enum coll_algo)param_num(p, PARAM_ALGO);
 	t->deterministic = param_num(p, PARAM_DETERMINISTIC) != 0;
 	t->forced_slice = (size_t)param_num(p, PARAM_SLICE);
 	token_take(e);
+	CHECK_GOTO(tables_create(t), fail);
 	for (int c = 0; c < PLAN_CHANS; c++)
 		CHECK_GOTO(open_side(t, tick, (enum plan_chan)c), fail);
 	t->next = e->teams;
@@ -95,6 +99,7 @@ sircl_result_t team_create(struct engine *e, struct tick *tick, const struct tea
 	return SIRCL_SUCCESS;
 fail:
 	close_sides(t, tick);
+	tables_destroy(t);
 	engine_unlock(e);
 	free(t);
 	return ret;
@@ -116,6 +121,7 @@ void team_destroy(struct team *t, struct tick *tick)
 			break;
 		}
 	}
+	tables_destroy(t);
 	engine_account(e, 0, sizeof(*t));
 	engine_unlock(e);
 	free(t);
@@ -262,7 +268,7 @@ static bool waits_for_news(struct team *t, struct tick *tick)
 		return false;
 	if (tick->now < t->hearsay_at)
 		return true;
-	team_fail_all(t, tick, &t->hearsay, t->cfg.pos);
+	team_fail_all(t, tick, &t->hearsay, t->cfg.node_of[t->cfg.pos]);
 	return false;
 }
 

@@ -148,9 +148,9 @@ void chan_bind(struct chan *c, struct slot *s)
 	chan_recv_owe_grants(c);
 }
 
-static int chan_count_hops(const struct chan_net *net, const struct chan_cfg *cfg)
+int chan_net_hops(const struct chan_net *net, uint16_t peer, enum link_side via)
 {
-	int d = cfg->via == LINK_NEXT ? cfg->peer - net->cfg.self : net->cfg.self - cfg->peer;
+	int d = via == LINK_NEXT ? peer - net->cfg.self : net->cfg.self - peer;
 	if (d < 0)
 		d = net->cfg.ring ? d + net->cfg.n : 0;
 	return d;
@@ -163,7 +163,7 @@ static sircl_result_t chan_check(struct chan_net *net, const struct chan_cfg *cf
 		return error_set(SIRCL_INVALID_ARGUMENT,
 				 "channel %u: no way %d to position %u of %d from position %d", cfg->id,
 				 (int)cfg->via, cfg->peer, net->cfg.n, net->cfg.self);
-	if (!net->side[cfg->via].link || chan_count_hops(net, cfg) == 0)
+	if (!net->side[cfg->via].link || chan_net_hops(net, cfg->peer, cfg->via) == 0)
 		return error_set(SIRCL_INVALID_ARGUMENT,
 				 "channel %u: rank %d has no way to rank %d by %s; on a line only one "
 				 "direction leads there",
@@ -227,7 +227,7 @@ sircl_result_t chan_open(struct chan_net *net, struct tick *t, const struct chan
 	if (!c)
 		return error_set(SIRCL_NO_MEMORY, "channel %u to rank %d: no memory", cfg->id,
 				 rank_at(net, cfg->peer));
-	*c = (struct chan){ .net = net, .cfg = *cfg, .hops = chan_count_hops(net, cfg) };
+	*c = (struct chan){ .net = net, .cfg = *cfg, .hops = chan_net_hops(net, cfg->peer, cfg->via) };
 	c->sq = calloc(CHAN_QUEUE, sizeof(*c->sq));
 	c->rq = calloc(CHAN_QUEUE, sizeof(*c->rq));
 	c->tx.frame = calloc(nframes, sizeof(*c->tx.frame));

@@ -127,6 +127,13 @@ bool chan_is_open(const struct chan *); /* the far end has opened it too */
 bool chan_idle(const struct chan *); /* no send of ours is unfinished or unacknowledged */
 const struct sircl_error *chan_error(const struct chan *);
 int chan_hops(const struct chan *);
+/* Links from here to a position by this side; 0: no way (the end of a line, or here). */
+int chan_net_hops(const struct chan_net *, uint16_t peer, enum link_side via);
+/*
+ * The tag of the oldest message of which something has arrived, and for which no receive is posted; false:
+ * there is none.
+ */
+bool chan_peek(const struct chan *, uint64_t *tag);
 
 /* Registers memory on both links, so that receives into it can be granted and sends from it are not staged.
  */

@@ -403,6 +403,16 @@ bool chan_recv_view(struct chan *c, struct tick *t, size_t max, struct xfer *x)
 	return recv_post(c, t, &m);
 }
 
+bool chan_peek(const struct chan *c, uint64_t *tag)
+{
+	const struct rx *rx = &c->rx;
+
+	if (c->r_head != c->r_tail || c->skip || rx->discard || rx->cons == rx->next)
+		return false;
+	*tag = rx->frame[rx->cons % rx->nframes].tag;
+	return true;
+}
+
 size_t chan_view(struct chan *c, struct xfer *x, const void **p)
 {
 	struct rx *rx = &c->rx;

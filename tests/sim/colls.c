@@ -126,6 +126,8 @@ bool colls_start(struct colls *c)
 					.op_timeout = 30 * SEC };
 
 		memcpy(cfg.rank_of, c->rank_of, sizeof(cfg.rank_of));
+		for (uint16_t q = 0; q < c->n; q++)
+			cfg.node_of[q] = q;
 		if (team_create(m->engine, &t, &cfg, &m->team) != SIRCL_SUCCESS ||
 		    op_create(m->team, &m->op) != SIRCL_SUCCESS) {
 			world_fail(w, "team or operation: %s", error_last()->msg);

@@ -74,6 +74,8 @@ static inline void setup(struct world *w, const struct setting *set)
 		r->ctx.clock = no_clock;
 		r->ctx.log = (struct log){ .level = LOG_NONE, .fd = 2 };
 		memcpy(tc.rank_of, w->rank_of, sizeof(tc.rank_of));
+		for (uint16_t q = 0; q < n; q++)
+			tc.node_of[q] = q;
 		ck_assert_int_eq(engine_create(&ec, &r->engine), SIRCL_SUCCESS);
 		ck_assert_int_eq(team_create(r->engine, &w->tick, &tc, &r->team), SIRCL_SUCCESS);
 		ck_assert_int_eq(op_create(r->team, &r->op), SIRCL_SUCCESS);

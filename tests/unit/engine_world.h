@@ -209,6 +209,8 @@ static void ew_team(struct ew *w, int p)
 			       .op_timeout = w->cfg.op_timeout ? w->cfg.op_timeout : 30 * SEC };
 
 	memcpy(tc.rank_of, w->rank_of, sizeof(tc.rank_of));
+	for (uint16_t q = 0; q < w->cfg.n; q++)
+		tc.node_of[q] = q;
 	ck_assert_msg(team_create(n->engine, &t, &tc, &n->team) == SIRCL_SUCCESS, "%s", error_last()->msg);
 	ck_assert_int_eq(op_create(n->team, &n->op), SIRCL_SUCCESS);
 }

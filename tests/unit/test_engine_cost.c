@@ -30,9 +30,12 @@ static const char *no_environment(void *arg, const char *name)
 static void setup(struct rank *r, struct tick *t)
 {
 	struct engine_cfg ec = { .ctx = &r->ctx, .net = &r->fake.net[0], .ranks_here = 64 };
-	struct team_cfg tc = {
-		.id = 1, .n = 4, .class = CLASS_SHM, .rank_of = { 0, 1, 2, 3 }, .op_timeout = SEC
-	};
+	struct team_cfg tc = { .id = 1,
+			       .n = 4,
+			       .class = CLASS_SHM,
+			       .rank_of = { 0, 1, 2, 3 },
+			       .node_of = { 0, 1, 2, 3 },
+			       .op_timeout = SEC };
 
 	memset(r, 0, sizeof(*r));
 	fake_init(&r->fake, 4, 1);

@@ -200,6 +200,8 @@ static void *rank_main(void *arg)
 	struct tick t;
 
 	memcpy(tc.rank_of, g->rank_of, sizeof(tc.rank_of));
+	for (uint16_t q = 0; q < g->n; q++)
+		tc.node_of[q] = q;
 	for (int s = 0; s < LINK_SIDES; s++)
 		link_local_addr(g->rank[(r->pos + (s == LINK_NEXT ? 1 : g->n - 1)) % g->n].link[!s],
 				&addr[s]);

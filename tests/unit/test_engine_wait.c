@@ -170,7 +170,8 @@ START_TEST(test_engine_failure_by_another_thread_ends_every_waiter)
 			       .shape = SHAPE_RING,
 			       .class = CLASS_SHM,
 			       .op_timeout = 30 * SEC,
-			       .rank_of = { 0, 1 } };
+			       .rank_of = { 0, 1 },
+			       .node_of = { 0, 1 } };
 	struct op_args a = {
 		.kind = COLL_ALL_REDUCE, .in = in, .out = out, .count = 10, .type = SIRCL_FLOAT32
 	};

@@ -126,30 +126,6 @@ void build_released(struct build *b, int step, int send)
 		add(b->plan->step[step].released, 2, send);
 }
 
-static bool reads(const struct plan_step *s, const struct plan_span *x)
-{
-	for (int i = 0; i < s->nsrc; i++)
-		if (s->src[i].buf == x->buf && s->src[i].block == x->block)
-			return true;
-	return false;
-}
-
-/* Marks every RECV that the engine may reduce from the channel's window. */
-static void mark_fusable(struct plan *p)
-{
-	for (int i = 0; i + 1 < p->nsteps; i++) {
-		struct plan_step *s = &p->step[i];
-		int readers = 0;
-
-		if (s->op != PLAN_RECV || s->dst.buf != PLAN_SCRATCH)
-			continue;
-		for (int j = 0; j < p->nsteps; j++)
-			readers += reads(&p->step[j], &s->dst);
-		if (readers == 1 && p->step[i + 1].op == PLAN_REDUCE && reads(&p->step[i + 1], &s->dst))
-			s->flags |= PLAN_FUSE;
-	}
-}
-
 typedef void build_fn(struct build *);
 
 static build_fn *const builders[COLL_KINDS][ALGO_COUNT] = {
@@ -158,10 +134,32 @@ static build_fn *const builders[COLL_KINDS][ALGO_COUNT] = {
 		[ALGO_EXCHANGE] = build_all_reduce_exchange,
 		[ALGO_RING] = build_all_reduce_ring,
 		[ALGO_DOUBLING] = build_all_reduce_doubling,
+		[ALGO_TWO_SHOT] = build_all_reduce_two_shot,
+		[ALGO_PIPELINE] = build_all_reduce_pipeline,
 	},
 	[COLL_ALL_GATHER] = {
 		[ALGO_EXCHANGE] = build_all_gather_exchange,
 		[ALGO_RING] = build_all_gather_ring,
+	},
+	[COLL_REDUCE_SCATTER] = {
+		[ALGO_EXCHANGE] = build_reduce_scatter_exchange,
+		[ALGO_RING] = build_reduce_scatter_ring,
+		[ALGO_PIPELINE] = build_reduce_scatter_pipeline,
+	},
+	[COLL_BROADCAST] = {
+		[ALGO_EXCHANGE] = build_broadcast_exchange,
+		[ALGO_PIPELINE] = build_broadcast_pipeline,
+	},
+	[COLL_REDUCE] = {
+		[ALGO_EXCHANGE] = build_reduce_exchange,
+		[ALGO_PIPELINE] = build_reduce_pipeline,
+	},
+	[COLL_ALL_TO_ALL] = { [ALGO_EXCHANGE] = build_all_to_all_exchange },
+	[COLL_GATHER] = { [ALGO_EXCHANGE] = build_gather_exchange },
+	[COLL_SCATTER] = { [ALGO_EXCHANGE] = build_scatter_exchange },
+	[COLL_BARRIER] = {
+		[ALGO_EXCHANGE] = build_all_reduce_exchange,
+		[ALGO_DOUBLING] = build_all_reduce_doubling,
 	},
 };
 
@@ -176,32 +174,93 @@ bool coll_can(enum coll_kind kind, enum coll_algo algo, int n, enum coll_shape s
 		return n == 2 || (n == 4 && shape == SHAPE_RING);
 	case ALGO_RING:
 		return n >= 2 && shape == SHAPE_RING;
+	case ALGO_PIPELINE:
+		return n >= 2 && (coll_has_root(kind) || shape == SHAPE_LINE);
 	default:
 		return true;
 	}
 }
 
-sircl_result_t plan_build(const struct plan_key *key, struct plan **out)
+/* One rank alone: whatever the kind, the result is its own data. */
+static void build_alone(struct build *b)
+{
+	static const char *const name[COLL_KINDS] = {
+		"all_reduce/copy", "all_gather/copy", "reduce_scatter/copy", "broadcast/copy", "reduce/copy",
+		"all_to_all/copy", "gather/copy",     "scatter/copy",        "barrier/copy",
+	};
+	enum coll_kind kind = b->key->kind;
+
+	b->plan->name = name[kind];
+	b->plan->order = "no sum";
+	b->plan->nblocks = 1;
+	b->plan->window = 1;
+	b->plan->depth = 1;
+	if (kind == COLL_ALL_GATHER || kind == COLL_REDUCE_SCATTER || kind == COLL_ALL_TO_ALL ||
+	    kind == COLL_GATHER || kind == COLL_SCATTER)
+		b->plan->parts = 1;
+	b->plan->in_part = kind == COLL_ALL_GATHER || kind == COLL_GATHER;
+	b->plan->out_part = kind == COLL_REDUCE_SCATTER || kind == COLL_SCATTER;
+	build_copy(b, build_out(0), build_in(0));
+}
+
+/* The plan of one position, all but what depends on the other positions. */
+static sircl_result_t build_one(const struct plan_key *key, struct plan **out)
 {
 	struct build b = { .key = key, .room = 32 };
 
-	*out = NULL;
-	if (!coll_can(key->kind, key->algo, key->n, key->shape) || key->pos >= key->n)
-		return error_set(SIRCL_INTERNAL_ERROR, "no plan for %s by %s, position %u of a %s of %u",
-				 coll_kind_name(key->kind), coll_algo_name(key->algo), key->pos,
-				 key->shape == SHAPE_RING ? "ring" : "line", key->n);
 	b.plan = calloc(1, sizeof(*b.plan) + b.room * sizeof(b.plan->step[0]));
 	if (!b.plan)
 		return error_set(SIRCL_NO_MEMORY, "no memory for a plan");
 	b.plan->n = key->n;
 	b.plan->pos = key->pos;
 	b.plan->rank = key->rank_of[key->pos];
-	builders[key->kind][key->algo](&b);
+	if (key->n == 1)
+		build_alone(&b);
+	else
+		builders[key->kind][key->algo](&b);
+	if (!b.err && key->scaled && coll_reduces(key->kind))
+		plan_scale(&b);
+	if (!b.err)
+		plan_mark_fusable(&b);
+	if (key->kind == COLL_BARRIER && key->n > 1)
+		b.plan->name = key->algo == ALGO_DOUBLING ? "barrier/doubling" : "barrier/exchange";
 	if (b.err) {
 		free(b.plan);
 		return b.err;
 	}
-	mark_fusable(b.plan);
 	*out = b.plan;
 	return SIRCL_SUCCESS;
+}
+
+sircl_result_t plan_build(const struct plan_key *key, struct plan **out)
+{
+	struct plan_key k = *key;
+	uint16_t held = 0, wide = 0, h, w;
+	struct plan *p = NULL, *mine = NULL;
+	sircl_result_t ret;
+
+	*out = NULL;
+	if (!coll_can(key->kind, key->algo, key->n, key->shape) || key->pos >= key->n ||
+	    (coll_has_root(key->kind) && key->root >= key->n))
+		return error_set(SIRCL_INTERNAL_ERROR, "no plan for %s by %s, position %u of a %s of %u",
+				 coll_kind_name(key->kind), coll_algo_name(key->algo), key->pos,
+				 key->shape == SHAPE_RING ? "ring" : "line", key->n);
+	/* What the neediest position holds decides the length of a round for all. */
+	for (k.pos = 0; k.pos < k.n; k.pos++) {
+		CHECK_GOTO(build_one(&k, &p), fail);
+		plan_count_held(p, &h, &w);
+		held = h > held ? h : held;
+		wide = w > wide ? w : wide;
+		if (k.pos == key->pos)
+			mine = p;
+		else
+			free(p);
+	}
+	mine->held = held;
+	mine->held_wide = wide;
+	*out = mine;
+	return SIRCL_SUCCESS;
+fail:
+	free(mine);
+	return ret;
 }

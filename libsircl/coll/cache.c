@@ -40,7 +40,8 @@ void plan_cache_destroy(struct plan_cache *c)
 static bool same(const struct plan_key *a, const struct plan_key *b)
 {
 	return a->kind == b->kind && a->algo == b->algo && a->shape == b->shape && a->n == b->n &&
-	       a->pos == b->pos && !memcmp(a->rank_of, b->rank_of, a->n * sizeof(a->rank_of[0]));
+	       a->pos == b->pos && a->root == b->root && a->scaled == b->scaled &&
+	       !memcmp(a->rank_of, b->rank_of, a->n * sizeof(a->rank_of[0]));
 }
 
 sircl_result_t plan_get(struct plan_cache *c, const struct plan_key *key, const struct plan **out)

@@ -21,12 +21,6 @@ int exchange_down(const struct plan_key *k, int p)
 	return k->shape == SHAPE_RING ? (k->n - 1) / 2 : p;
 }
 
-/* Where a contribution is on this position, and the step after which it is there (-1: from the start). */
-struct held {
-	struct plan_span span;
-	int recv;
-};
-
 /*
  * Sends, receives and relays. held[q] gets the place of the contribution of position q; held[own].span is
  * given. With to_out, q's lands in OUT block rank_of[q]. sent: the up to two SENDs of the own one.
@@ -60,7 +54,7 @@ static void spread(struct build *b, struct held held[], bool to_out, int sent[2]
 	}
 }
 
-static void sum_in_rank_order(struct build *b, const struct held held[], const int sent[2])
+int sum_in_rank_order(struct build *b, const struct held held[], struct plan_span dst, int as)
 {
 	const struct plan_key *k = b->key;
 	struct plan_span acc = { 0 }, src[4];
@@ -69,7 +63,7 @@ static void sum_in_rank_order(struct build *b, const struct held held[], const i
 	for (int p = 0; p < k->n; p++)
 		by_rank[k->rank_of[p]] = p;
 	if (k->n > 4)
-		acc = build_scratch(b, 0);
+		acc = build_scratch(b, as);
 	while (r < k->n) {
 		int nsrc = 0, recv[4], step;
 		unsigned flags = 0;
@@ -83,36 +77,30 @@ static void sum_in_rank_order(struct build *b, const struct held held[], const i
 			recv[nsrc] = held[by_rank[r]].recv;
 			src[nsrc] = held[by_rank[r]].span;
 		}
-		if (r < k->n)
-			flags |= PLAN_ACC_OUT;
-		step = build_reduce(b, r < k->n ? acc : build_out(0), src, nsrc, flags);
+		flags |= r < k->n ? PLAN_ACC_OUT : PLAN_FINISH;
+		step = build_reduce(b, r < k->n ? acc : dst, src, nsrc, flags);
 		for (int i = 0; i < nsrc; i++)
 			build_after(b, step, recv[i]);
-		if (r == k->n) {
-			build_released(b, step, sent[0]);
-			build_released(b, step, sent[1]);
-		}
 		before = step;
 	}
+	return before;
 }
 
 void build_all_reduce_exchange(struct build *b)
 {
 	struct held held[COLL_MAX_RANKS];
-	int sent[2];
+	int sent[2], sum;
 
 	b->plan->name = "all_reduce/exchange";
 	b->plan->order = "rank order, in fp32, one rounding";
 	b->plan->nblocks = 1;
 	b->plan->window = 1;
 	b->plan->depth = b->key->n <= 2 ? 1 : 0;
-	if (b->key->n == 1) {
-		build_copy(b, build_out(0), build_in(0));
-		return;
-	}
 	held[b->key->pos].span = build_in(0);
 	spread(b, held, false, sent);
-	sum_in_rank_order(b, held, sent);
+	sum = sum_in_rank_order(b, held, build_out(0), 0);
+	build_released(b, sum, sent[0]);
+	build_released(b, sum, sent[1]);
 }
 
 void build_all_gather_exchange(struct build *b)

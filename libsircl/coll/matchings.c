@@ -25,14 +25,14 @@ static enum plan_chan partner(int pos, int m)
 
 /* RECV from `chan` and add to `mine`, in the documented order; returns the REDUCE. */
 static int combine(struct build *b, enum plan_chan chan, int block, struct plan_span mine, bool mine_first,
-		   struct plan_span dst)
+		   struct plan_span dst, unsigned flags)
 {
 	struct plan_span theirs = build_scratch(b, block), src[2];
 	int recv = build_recv(b, chan, theirs), reduce;
 
 	src[mine_first ? 0 : 1] = mine;
 	src[mine_first ? 1 : 0] = theirs;
-	reduce = build_reduce(b, dst, src, 2, 0);
+	reduce = build_reduce(b, dst, src, 2, flags);
 	build_after(b, reduce, recv);
 	return reduce;
 }
@@ -48,7 +48,7 @@ static void two(struct build *b, int halves)
 	for (int h = 0; h < halves; h++)
 		sent[h] = build_send(b, partner(pos, h), build_in(h));
 	for (int h = 0; h < halves; h++) {
-		sum = combine(b, partner(pos, h), h, build_in(h), pos == 0, build_out(h));
+		sum = combine(b, partner(pos, h), h, build_in(h), pos == 0, build_out(h), PLAN_FINISH);
 		build_released(b, sum, sent[h]);
 	}
 }
@@ -73,13 +73,13 @@ static void four(struct build *b, int halves)
 		int other = (pos + (chan == PLAN_NEXT ? 1 : 3)) % 4;
 
 		pair[h] = build_scratch(b, h);
-		paired[h] = combine(b, chan, h, build_in(h), pos < other, pair[h]);
+		paired[h] = combine(b, chan, h, build_in(h), pos < other, pair[h], 0);
 		build_after(b, build_send(b, partner(pos, 1 - h), pair[h]), paired[h]);
 	}
 	for (int h = 0; h < halves; h++) {
 		bool with_p0 = h == 0 ? pos < 2 : pos == 0 || pos == 3;
 
-		sum = combine(b, partner(pos, 1 - h), h, pair[h], with_p0, build_out(h));
+		sum = combine(b, partner(pos, 1 - h), h, pair[h], with_p0, build_out(h), PLAN_FINISH);
 		build_after(b, sum, paired[h]);
 		build_released(b, sum, sent[h]);
 	}

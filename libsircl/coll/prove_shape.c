@@ -93,7 +93,7 @@ static bool scratch_ok(struct proof *f, const struct plan *p, sircl_result_t *er
 {
 	enum { UNUSED = -1 };
 	int *class = malloc((2u * p->nscratch + 1) * sizeof(class[0])), *wide = class + p->nscratch;
-	int nwide = 0;
+	int nwide = 0, nheld = 0;
 	bool ok = true;
 
 	if (!class) {
@@ -112,15 +112,15 @@ static bool scratch_ok(struct proof *f, const struct plan *p, sircl_result_t *er
 			ok = prove_fail(f, "position %d, step %d uses scratch[%d] in another size", p->pos, i,
 					b);
 		nwide += class[b] == UNUSED && acc;
+		nheld += class[b] == UNUSED && !acc && !(s->flags & PLAN_FUSE);
 		class[b] = c;
 		wide[b] = acc;
 	}
 	free(class);
-	if (ok && (f->plan[0]->held || f->plan[0]->held_wide) &&
-	    (p->nscratch - nwide > p->held || nwide > p->held_wide))
+	if (ok && (f->plan[0]->held || f->plan[0]->held_wide) && (nheld > p->held || nwide > p->held_wide))
 		ok = prove_fail(f,
 				"position %d has %d scratch blocks and %d accumulators, held says %u and %u",
-				p->pos, p->nscratch - nwide, nwide, p->held, p->held_wide);
+				p->pos, nheld, nwide, p->held, p->held_wide);
 	return ok;
 }
 

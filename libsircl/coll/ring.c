@@ -25,6 +25,7 @@ struct half {
 	int dir, h; /* +1 and 0: upwards; -1 and 1: downwards */
 	enum plan_chan to, from;
 	int ready; /* step after which the block that is sent next is there; -1: from the start */
+	struct plan_span partial; /* reduce-scatter: the sum that is sent next */
 	int sent[COLL_MAX_RANKS]; /* last SEND of each block: its memory must be released before it is written
 				   */
 };
@@ -40,7 +41,7 @@ static void reduce_scatter_step(struct build *b, struct half *f, int s)
 	src[0] = build_scratch(b, 2 * in + f->h);
 	src[1] = own;
 	recv = build_recv(b, f->from, src[0]);
-	f->ready = build_reduce(b, build_out(2 * in + f->h), src, 2, 0);
+	f->ready = build_reduce(b, build_out(2 * in + f->h), src, 2, s == b->key->n - 2 ? PLAN_FINISH : 0);
 	build_after(b, f->ready, recv);
 }
 
@@ -109,4 +110,50 @@ void build_all_gather_ring(struct build *b)
 	}
 	for (int h = 0; h < 2; h++)
 		build_copy(b, build_out(2 * k->rank_of[k->pos] + h), build_in(h));
+}
+
+/*
+ * Reduce-scatter. Block B is the share of the rank at position B; partial sums live in scratch, since OUT has
+ * room for one share only and IN must not change.
+ */
+void build_reduce_scatter_ring(struct build *b)
+{
+	const struct plan_key *k = b->key;
+	struct route r;
+	struct half f[2];
+
+	b->plan->name = "reduce_scatter/ring";
+	b->plan->order =
+		"share of position b: positions b+1, b+2, .., b in its first half, b-1, b-2, .., b in "
+		"its second, rounded after every +";
+	b->plan->nblocks = (uint16_t)(2 * k->n);
+	b->plan->parts = 2;
+	b->plan->out_part = true;
+	b->plan->window = 1;
+	halves(f);
+	route_init(&r, b);
+	for (int s = 0; s < k->n - 1; s++) {
+		for (int h = 0; h < 2; h++) {
+			int in = 2 * k->rank_of[at(b, k->pos, f[h].dir, -2 - s)] + h;
+			int first = 2 * k->rank_of[at(b, k->pos, f[h].dir, -1)] + h, last = -1, send;
+			bool own = s == k->n - 2;
+			struct plan_span src[2];
+
+			if (s == 0)
+				f[h].partial = build_in(first);
+			send = build_send(b, f[h].to, f[h].partial);
+			build_after(b, send, f[h].ready);
+			if (s > 0)
+				route_scratch_sent(&r, (uint32_t)s, f[h].partial, send);
+			src[0] = build_scratch(b, h);
+			src[1] = build_in(in);
+			f[h].partial =
+				own ? build_out(h) : route_scratch(&r, (uint32_t)s + 1, (uint16_t)h, &last);
+			send = build_recv(b, f[h].from, src[0]);
+			f[h].ready = build_reduce(b, f[h].partial, src, 2, own ? PLAN_FINISH : 0);
+			build_after(b, f[h].ready, send);
+			build_released(b, f[h].ready, last);
+		}
+	}
+	route_free(&r);
 }

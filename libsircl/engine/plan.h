@@ -74,9 +74,10 @@ struct plan {
 	uint16_t n, pos, rank; /* whose plan this is */
 	uint8_t parts; /* 0, 1 or 2: see "Spans" */
 	bool in_part, out_part; /* IN, OUT is one rank's share */
-	uint16_t held, held_wide; /* most scratch blocks that any position of this plan's collective has: of
-				     elements of the type, of accumulators. The same in the plans of all
-				     positions, so that all find the same length of a round */
+	uint16_t held, held_wide; /* most scratch blocks that need memory (all but those of PLAN_FUSE) in any
+				     position of this plan's collective: of elements of the type, of
+				     accumulators. The same in the plans of all positions, so that all find
+				     the same length of a round. Both 0: a round is a whole block */
 	uint16_t depth; /* fewest slices that a scratch block must hold at once for this plan not to deadlock;
 			   0: as many as the block has */
 	uint32_t window; /* fewest slices that a channel must be able to hold un-consumed for this plan not to

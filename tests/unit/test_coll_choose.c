@@ -94,7 +94,7 @@ START_TEST(test_choose_obeys_force_or_says_what_is_possible)
 	ck_assert_str_eq(
 		error_last()->msg,
 		"SIRCL_ALGO=two-matchings: not possible for all_reduce on a line of 5 ranks; possible: auto, "
-		"exchange");
+		"exchange, two-shot, pipeline");
 	ck_assert_int_eq(coll_choose(COLL_ALL_GATHER, SIRCL_FLOAT32, SIRCL_SUM, 8, 4, CLASS_SHM, SHAPE_LINE,
 				     ALGO_RING, false, &a),
 			 SIRCL_UNSUPPORTED);

@@ -243,6 +243,14 @@ static float want_sum(const struct world *w, const struct plan_key *k, uint8_t (
 	case ALGO_DOUBLING:
 		return n == 2 ? rounded(w, p[0] + p[1])
 			      : rounded(w, rounded(w, p[0] + p[1]) + rounded(w, p[2] + p[3]));
+	case ALGO_PIPELINE:
+		v = 0;
+		for (size_t s = 0; s < n; s++) {
+			size_t from = i < w->count / 2 ? s : n - 1 - s;
+
+			v = s == 0 ? p[from] : rounded(w, v + p[from]);
+		}
+		return v;
 	case ALGO_RING:
 		for (b = 0; i >= (b + 1) * w->count / n;)
 			b++;

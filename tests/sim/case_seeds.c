@@ -17,6 +17,7 @@
 
 struct totals {
 	uint64_t runs, operations, collectives, bytes, wrong, hung, lost_lanes, relayed, bad_seed[16];
+	uint64_t coll[COLL_KINDS], squads, groups;
 	struct sim_fault_count fault[FAULT_KINDS];
 	struct link_totals kind[FAULT_KINDS + 1], link;
 };
@@ -159,9 +160,9 @@ static void plan(struct run *r, uint64_t seed)
 	memset(&r->cfg, 0, sizeof(r->cfg));
 	r->cfg.fabric = &sim_hostile;
 	r->cfg.seed = seed;
-	r->cfg.n = 2 + (int)draw(&x, 4);
+	r->cfg.n = 2 + (int)draw(&x, draw(&x, 4) ? 4 : 11);
 	r->cfg.ring = draw(&x, 4) != 0;
-	r->cfg.lanes = 1 + (int)draw(&x, 3);
+	r->cfg.lanes = 1 + (int)draw(&x, 4);
 	r->cfg.link_window = 8u << draw(&x, 4);
 	r->cfg.arena_bytes = 4 << 20;
 	r->cfg.relay_limit = 4 << 20;
@@ -240,8 +241,14 @@ static bool one(uint64_t seed, struct totals *sum, int verbose)
 	sum->runs++;
 	sum->operations += r.t.messages;
 	if (r.colls) {
-		sum->collectives += colls_finished(r.colls);
-		sum->operations += colls_finished(r.colls);
+		uint64_t kinds[COLL_KINDS] = { 0 };
+
+		colls_count(r.colls, kinds, &sum->squads, &sum->groups);
+		for (int k = 0; k < COLL_KINDS; k++) {
+			sum->coll[k] += kinds[k];
+			sum->collectives += kinds[k];
+			sum->operations += kinds[k];
+		}
 	}
 	sum->bytes += r.t.bytes;
 	sum->wrong += !ok && !hung;
@@ -342,6 +349,18 @@ bool case_seeds(const struct options *o)
 			ok = false;
 		}
 	}
+	printf("    collectives:");
+	for (int k = 0; k < COLL_KINDS; k++)
+		printf(" %s %llu%s", coll_kind_name((enum coll_kind)k), (unsigned long long)sum.coll[k],
+		       k + 1 < COLL_KINDS ? "," : "\n");
+	for (int k = 0; k < COLL_KINDS; k++)
+		if (sum.coll[k] == 0 && o->seeds >= 1000) {
+			printf("  no %s was run: the run proves nothing about it\n",
+			       coll_kind_name((enum coll_kind)k));
+			ok = false;
+		}
+	printf("    further communicators %llu, communicators with several operations at once %llu\n",
+	       (unsigned long long)sum.squads, (unsigned long long)sum.groups);
 	printf("operations run %llu (%llu collectives, the rest messages)\nlanes lost in mid-operation "
 	       "%llu\nframes replayed %llu\nwrong "
 	       "%llu\nhung "

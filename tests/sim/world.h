@@ -11,7 +11,7 @@
 #include "lane/sim.h"
 #include "link/chan.h"
 
-#define WORLD_MAX 8
+#define WORLD_MAX 12
 
 struct engine;
 struct world;

@@ -180,7 +180,7 @@ static void plan(struct run *r, uint64_t seed)
 	r->span = 50 * USEC << draw(&x, 6);
 	traffic_init(&r->t);
 	r->colls = NULL;
-	if (draw(&x, 3) == 0) {
+	if (draw(&x, 2) == 0) {
 		r->colls = colls_new(seed, &r->cfg, 1 + (int)draw(&x, 6));
 		colls_hook(r->colls, &r->cfg);
 	}

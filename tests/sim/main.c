@@ -41,7 +41,7 @@ static int usage(FILE *f, int code)
 		   "  c  every schedule of the first --events E events (default 12) of a small run; alone: "
 		   "with\n"
 		   "     every lane loss, some minutes for 10 events and ten times that for 12\n"
-		   "  d  N random seeds (default 1500; --seeds or --first-seed alone mean d)\n"
+		   "  d  N random seeds (default 1000; --seeds or --first-seed alone mean d)\n"
 		   "A seed that fails is printed; --first-seed S --seeds 1 -v replays it.\n");
 	return code;
 }
@@ -71,7 +71,7 @@ static bool number(const char *text, uint64_t *out)
 
 int main(int argc, char **argv)
 {
-	struct options o = { .seeds = 1500, .first_seed = 1, .jobs = 1, .events = 12 };
+	struct options o = { .seeds = 1000, .first_seed = 1, .jobs = 1, .events = 12 };
 	const char *only = NULL;
 	uint64_t jobs = 1, events = 12;
 	bool ok = true, good = true;

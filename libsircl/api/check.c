@@ -8,10 +8,29 @@ sircl_result_t comm_error(const struct sircl_comm *c, struct sircl_error *e)
 {
 	if (c->team)
 		return team_error(c->team, e);
-	*e = (struct sircl_error){ .code = SIRCL_SUCCESS };
-	if (atomic_load_explicit(&c->aborted, memory_order_relaxed))
-		*e = abort_error(c);
-	return e->code;
+	if (atomic_load_explicit(&c->ended, memory_order_acquire) != 2) { /* partner: comm_fail */
+		if (e)
+			*e = (struct sircl_error){ .code = SIRCL_SUCCESS };
+		return SIRCL_SUCCESS;
+	}
+	if (e)
+		*e = c->end;
+	return c->end.code;
+}
+
+void comm_fail(sircl_comm_t c, struct tick *t, const struct sircl_error *e, bool told, int rank)
+{
+	int none = 0;
+
+	if (c->team && told)
+		team_fail_all(c->team, t, e, c->pos_of[rank]);
+	else if (c->team)
+		team_fail(c->team, e);
+	else if (atomic_compare_exchange_strong_explicit(&c->ended, &none, 1, memory_order_relaxed,
+							 memory_order_relaxed)) {
+		c->end = *e;
+		atomic_store_explicit(&c->ended, 2, memory_order_release); /* partner: comm_error */
+	}
 }
 
 struct sircl_error abort_error(const struct sircl_comm *c)
@@ -23,32 +42,49 @@ struct sircl_error abort_error(const struct sircl_comm *c)
 	return e;
 }
 
-sircl_result_t api_begin(sircl_comm_t comm, const char *call, bool usable)
+sircl_result_t api_look(sircl_comm_t comm, const char *call)
 {
-	struct sircl_error e;
-
 	if (!comm || comm->magic != COMM_MAGIC)
 		return error_set(
 			SIRCL_INVALID_ARGUMENT,
 			"%s: not a communicator: pass what sircl_comm_create returned, before its destroy",
 			call);
+	if (comm->born != fork_generation())
+		return error_set(SIRCL_INVALID_USAGE,
+				 "%s: communicator \"%s\" belongs to the parent of this process, which has "
+				 "forked: use it there, and make one of its own in the child after fork "
+				 "(destroy here frees memory only)",
+				 call, comm->name);
+	return SIRCL_SUCCESS;
+}
+
+sircl_result_t api_begin(sircl_comm_t comm, const char *call, enum api_mode mode)
+{
+	struct sircl_error e;
+
+	CHECK(api_look(comm, call));
+	if (mode != API_DATA && group_open())
+		return error_set(SIRCL_INVALID_USAGE,
+				 "%s: not inside a group: only collectives and point-to-point calls are, "
+				 "call sircl_group_end first",
+				 call);
 	/* acquire: what the thread before wrote; partner: release in api_end */
 	if (atomic_exchange_explicit(&comm->in_call, true, memory_order_acquire))
 		return error_set(SIRCL_INVALID_USAGE,
 				 "%s: another thread is inside a call on communicator \"%s\": one thread at "
-				 "a time, or one communicator per "
-				 "thread",
+				 "a time, or one communicator per thread",
 				 call, comm->name);
-	if (!usable)
+	if (mode == API_ANY)
 		return SIRCL_SUCCESS;
 	if (atomic_load_explicit(&comm->finalized,
 				 memory_order_relaxed)) /* written by the thread that is inside only */
 		return api_end(comm, error_set(SIRCL_INVALID_USAGE,
 					       "%s: communicator \"%s\" is finalized: only destroy is legal",
 					       call, comm->name));
-	if (comm_error(comm, &e) != SIRCL_SUCCESS)
-		return api_end(comm, error_again(&e));
-	return SIRCL_SUCCESS;
+	if (comm_error(comm, NULL) == SIRCL_SUCCESS)
+		return SIRCL_SUCCESS;
+	comm_error(comm, &e);
+	return api_end(comm, error_again(&e));
 }
 
 sircl_result_t api_end(sircl_comm_t comm, sircl_result_t result)
@@ -76,40 +112,36 @@ sircl_result_t check_type(const char *call, sircl_type_t type)
 	return SIRCL_SUCCESS;
 }
 
-sircl_result_t check_op(const char *call, sircl_type_t type, sircl_op_t op)
+sircl_result_t check_root(const char *call, const struct sircl_comm *c, int root)
 {
-	if ((int)op < 0 || op >= SIRCL_OP_COUNT)
+	if (root < 0 || root >= c->n)
 		return error_set(SIRCL_INVALID_ARGUMENT,
-				 "%s: operation %d does not exist: 0 (sum) to %d are allowed, see sircl_op_t",
-				 call, (int)op, SIRCL_OP_COUNT - 1);
-	if (!reduce_supports(type, op))
-		return error_set(SIRCL_UNSUPPORTED,
-				 "%s: %s of %s is not in this version: sum of float and bfloat16 are", call,
-				 op_name(op), type_name(type));
+				 "%s: root %d is no rank of communicator \"%s\": 0 to %d are allowed", call,
+				 root, c->name, c->n - 1);
 	return SIRCL_SUCCESS;
 }
 
 sircl_result_t check_count(const char *call, size_t count, sircl_type_t type, size_t factor, size_t *bytes)
 {
-	size_t one = type_size(type);
+	size_t all;
 
 	/* half the address space: no object is larger, and offsets may be added without a carry */
-	if (__builtin_mul_overflow(count, one, bytes) || __builtin_mul_overflow(*bytes, factor, &one) ||
-	    one > PTRDIFF_MAX)
+	if (__builtin_mul_overflow(count, type_size(type), bytes) ||
+	    __builtin_mul_overflow(*bytes, factor, &all) || all > PTRDIFF_MAX)
 		return error_set(SIRCL_INVALID_ARGUMENT, "%s: %zu elements of %s%s do not fit into memory",
-				 call, count, type_name(type), factor > 1 ? " from each rank" : "");
+				 call, count, type_name(type), factor > 1 ? " for each rank" : "");
 	return SIRCL_SUCCESS;
 }
 
 sircl_result_t check_overlap(const char *call, const void *a, size_t na, const void *b, size_t nb,
-			     size_t in_place)
+			     ptrdiff_t in_place, const char *cure)
 {
 	uintptr_t x = (uintptr_t)a, y = (uintptr_t)b;
 
-	if (!na || !nb || x == y + in_place || x + na <= y || y + nb <= x)
+	if (!na || !nb || x == y + (uintptr_t)in_place || x + na <= y || y + nb <= x)
 		return SIRCL_SUCCESS;
 	return error_set(SIRCL_INVALID_ARGUMENT,
 			 "%s: send (%p, %zu bytes) and recv (%p, %zu bytes) overlap: give disjoint buffers, "
-			 "or in place send == recv%s",
-			 call, a, na, b, nb, in_place || nb != na ? " + rank * count" : "");
+			 "or in place %s",
+			 call, a, na, b, nb, cure);
 }

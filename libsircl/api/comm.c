@@ -53,33 +53,6 @@ const char *sircl_last_error(sircl_comm_t comm)
 	return error_last()->msg;
 }
 
-static sircl_result_t ctx_open(struct sircl_ctx *ctx, int rank, int n)
-{
-	sircl_result_t ret;
-
-	CHECK(params_load(&ctx->params));
-	ret = reduce_use((enum reduce_set)param_num(&ctx->params, PARAM_CPU));
-	if (ret != SIRCL_SUCCESS) {
-		params_free(&ctx->params);
-		return ret;
-	}
-	log_init(&ctx->log, &ctx->params, rank);
-	log_info(&ctx->log, LOG_INIT, "reductions use the %s instructions (SIRCL_CPU=%s)", reduce_used(),
-		 param_str(&ctx->params, PARAM_CPU));
-	ctx->rank = rank;
-	ctx->nranks = n;
-	if (gethostname(ctx->host, sizeof(ctx->host) - 1) != 0)
-		snprintf(ctx->host, sizeof(ctx->host), "unknown");
-	ctx->clock = lane_clock_real;
-	return SIRCL_SUCCESS;
-}
-
-static void ctx_close(struct sircl_ctx *ctx)
-{
-	log_close(&ctx->log);
-	params_free(&ctx->params);
-}
-
 /* A rendezvous root outlives the call that made it: it ends by itself when its job has met. */
 struct id_root {
 	struct sircl_ctx ctx;
@@ -118,141 +91,183 @@ sircl_result_t sircl_get_unique_id(sircl_unique_id_t *id)
 	return SIRCL_SUCCESS;
 }
 
-static const struct sircl_error *lost_link(const struct sircl_comm *c)
-{
-	for (int side = 0; side < LINK_SIDES; side++)
-		if (c->fabric && c->fabric->link[side] && link_state(c->fabric->link[side]) == LINK_DEAD)
-			return link_error(c->fabric->link[side]);
-	return NULL;
-}
-
-/* Called by whoever drives. */
-static void on_notice(void *user, struct tick *t, const struct chan_notice *n)
-{
-	struct sircl_comm *c = user;
-	struct sircl_error e = { .code = (sircl_result_t)n->code };
-	int origin, subject;
-
-	(void)t;
-	if (!c->team) { /* make_team looks at it */
-		if (!c->has_early)
-			c->early = *n;
-		c->has_early = true;
-		return;
-	}
-	origin = c->fabric->rank_of[n->origin];
-	subject = c->fabric->rank_of[n->subject];
-	if (n->kind == NOTICE_DEAD && n->origin == c->pos && lost_link(c)) {
-		e = *lost_link(c);
-	} else if (n->kind == NOTICE_DEAD) {
-		snprintf(e.msg, sizeof(e.msg),
-			 "rank %d: rank %d has lost its neighbour, rank %d (the process has ended, or all "
-			 "lanes of the cable are gone): see what "
-			 "both printed last; this communicator has ended",
-			 c->rank, origin, subject);
-	} else if (e.code == SIRCL_ABORTED) {
-		snprintf(e.msg, sizeof(e.msg), "rank %d: the communicator was aborted by rank %d", c->rank,
-			 origin);
-	} else if (subject != origin && subject != c->rank) {
-		snprintf(e.msg, sizeof(e.msg),
-			 "rank %d: rank %d has failed because of rank %d (%s) and ended the communicator: "
-			 "see its "
-			 "sentence",
-			 c->rank, origin, subject, sircl_strerror(e.code));
-	} else {
-		snprintf(e.msg, sizeof(e.msg),
-			 "rank %d: rank %d has failed (%s) and ended the communicator: see its sentence",
-			 c->rank, origin, sircl_strerror(e.code));
-	}
-	team_fail(c->team, &e);
-}
-
-static sircl_result_t read_config(struct sircl_comm *c, const sircl_config_t *given, uint64_t *start)
+sircl_result_t comm_config(sircl_comm_t c, const char *call, const sircl_config_t *given, uint64_t *start)
 {
 	sircl_config_t cfg = SIRCL_CONFIG_INIT;
 
 	if (given) {
 		if (given->size < sizeof(size_t) || given->size > 4096)
-			return error_set(
-				SIRCL_INVALID_ARGUMENT,
-				"sircl_comm_create: config.size is %zu: start from SIRCL_CONFIG_INIT",
-				given->size);
+			return error_set(SIRCL_INVALID_ARGUMENT,
+					 "%s: config.size is %zu: start from SIRCL_CONFIG_INIT", call,
+					 given->size);
 		memcpy(&cfg, given, given->size < sizeof(cfg) ? given->size : sizeof(cfg));
 	}
-	snprintf(c->name, sizeof(c->name), "%s", cfg.name ? cfg.name : "comm");
-	*start = (cfg.start_timeout_ms ? cfg.start_timeout_ms
-				       : (uint64_t)param_num(&c->ctx.params, PARAM_START_TIMEOUT)) *
-		 MSEC;
-	c->op_timeout =
-		(cfg.op_timeout_ms ? cfg.op_timeout_ms : (uint64_t)param_num(&c->ctx.params, PARAM_TIMEOUT)) *
-		MSEC;
+	if (cfg.name)
+		snprintf(c->name, sizeof(c->name), "%s", cfg.name);
+	if (cfg.op_timeout_ms)
+		c->op_timeout = cfg.op_timeout_ms * MSEC;
+	if (cfg.start_timeout_ms)
+		*start = cfg.start_timeout_ms * MSEC;
 	return SIRCL_SUCCESS;
 }
 
-static sircl_result_t make_team(struct sircl_comm *c)
+sircl_result_t comm_new(struct home *h, int rank, int n, sircl_comm_t *out)
+{
+	struct sircl_comm *c = calloc(1, sizeof(*c));
+
+	if (c)
+		c->peer = calloc((size_t)n, sizeof(*c->peer));
+	if (!c || !c->peer) {
+		free(c);
+		return error_set(SIRCL_NO_MEMORY, "no memory for a communicator of %d ranks", n);
+	}
+	c->magic = COMM_MAGIC;
+	c->born = fork_generation();
+	c->home = h;
+	c->ctx = &h->ctx;
+	c->fabric = h->fabric;
+	c->rank = rank;
+	c->n = n;
+	c->bytes = sizeof(*c) + (size_t)n * sizeof(*c->peer);
+	*out = c;
+	return SIRCL_SUCCESS;
+}
+
+void comm_free(sircl_comm_t c)
+{
+	request_free_all(c);
+	free(c->premul);
+	free(c->peer);
+	c->magic = 0;
+	free(c);
+}
+
+sircl_result_t comm_open_team(sircl_comm_t c)
 {
 	struct fabric *f = c->fabric;
 	struct team_cfg cfg = { .name = c->name,
-				.id = COMM_TEAM,
+				.id = c->id,
 				.rank = c->rank,
 				.n = c->n,
-				.pos = f->pos,
-				.shape = f->ring ? SHAPE_RING : SHAPE_LINE,
+				.pos = c->pos,
+				.shape = c->ring ? SHAPE_RING : SHAPE_LINE,
 				.class = f->class,
 				.op_timeout = c->op_timeout };
-	struct team *team = NULL;
+	sircl_result_t ret = SIRCL_SUCCESS;
 	struct tick t;
-	sircl_result_t ret;
 
-	if (c->n == 1)
-		return SIRCL_SUCCESS;
-	memcpy(cfg.rank_of, f->rank_of, sizeof(cfg.rank_of));
-	for (int p = 0; p < c->n; p++)
-		cfg.node_of[p] = (uint16_t)p;
+	memcpy(cfg.rank_of, c->rank_of, sizeof(cfg.rank_of));
+	memcpy(cfg.node_of, c->node_of, sizeof(cfg.node_of));
 	engine_lock(f->engine);
-	t = ctx_tick(&c->ctx);
-	ret = team_create(f->engine, &t, &cfg, &team);
+	t = ctx_tick(c->ctx);
+	if (c->n > 1)
+		ret = team_create(f->engine, &t, &cfg, &c->team);
+	if (ret == SIRCL_SUCCESS && c->team)
+		ret = op_create(c->team, &c->op);
 	if (ret == SIRCL_SUCCESS)
-		ret = op_create(team, &c->op);
-	c->team = team; /* under the lock: on_notice reads it */
-	if (team && c->has_early)
-		on_notice(c, &t, &c->early);
+		home_add(c->home, &t, c);
 	engine_unlock(f->engine);
 	return ret;
 }
 
-static sircl_result_t destroy(struct sircl_comm *c, uint64_t goodbye)
+void comm_close(sircl_comm_t c)
 {
+	struct engine *e = c->fabric->engine;
+	struct tick t;
+
+	engine_lock(e);
+	t = ctx_tick(c->ctx);
+	for (sircl_comm_t *at = &c->home->comms; *at; at = &(*at)->next) {
+		if (*at == c) {
+			*at = c->next;
+			break;
+		}
+	}
+	p2p_close_all(c, &t);
+	request_free_all(c);
+	op_destroy(c->op);
+	team_destroy(c->team, &t);
+	c->op = NULL;
+	c->team = NULL;
+	mem_deregister_all(c, &t);
+	engine_unlock(e);
+}
+
+static sircl_result_t home_new(int rank, int n, struct home **out)
+{
+	struct home *h = calloc(1, sizeof(*h));
 	sircl_result_t ret;
 
-	if (c->fabric && c->team) {
-		struct tick t;
-
-		engine_lock(c->fabric->engine);
-		t = ctx_tick(&c->ctx);
-		p2p_close_all(c, &t);
-		if (c->op)
-			op_destroy(c->op);
-		team_destroy(c->team, &t);
-		c->team = NULL;
-		engine_unlock(c->fabric->engine);
+	if (!h)
+		return error_set(SIRCL_NO_MEMORY, "sircl_comm_create: no memory");
+	ret = ctx_open(&h->ctx, rank, n);
+	if (ret != SIRCL_SUCCESS) {
+		free(h);
+		return ret;
 	}
-	ret = fabric_stop(c->fabric, goodbye);
-	mem_free_all(c);
-	ctx_close(&c->ctx);
-	free(c->peer);
-	c->magic = 0;
-	free(c);
-	return ret;
+	atomic_init(&h->refs, 1);
+	atomic_init(&h->next_id, HOME_TEAM + 1);
+	*out = h;
+	return SIRCL_SUCCESS;
+}
+
+/* The communicator of all ranks lies along the cables as the fabric does. */
+static void place(struct sircl_comm *c)
+{
+	const struct fabric *f = c->fabric;
+
+	c->id = COMM_TEAM;
+	c->pos = f->pos;
+	c->ring = f->ring;
+	memcpy(c->rank_of, f->rank_of, sizeof(c->rank_of));
+	for (int p = 0; p < c->n; p++) {
+		c->node_of[p] = (uint16_t)p;
+		c->pos_of[c->rank_of[p]] = (uint16_t)p;
+	}
+}
+
+static sircl_result_t start(struct sircl_comm *c, const sircl_config_t *config, const sircl_unique_id_t *id)
+{
+	struct home *h = c->home;
+	struct fabric_cfg f = {
+		.ctx = &h->ctx, .rank = c->rank, .n = c->n, .id = id, .notice = home_notice, .user = h
+	};
+	uint64_t limit = (uint64_t)param_num(&h->ctx.params, PARAM_START_TIMEOUT) * MSEC;
+
+	c->op_timeout = (uint64_t)param_num(&h->ctx.params, PARAM_TIMEOUT) * MSEC;
+	snprintf(c->name, sizeof(c->name), "comm");
+	CHECK(comm_config(c, "sircl_comm_create", config, &limit));
+	memcpy(h->name, c->name, sizeof(h->name));
+	h->op_timeout = c->op_timeout;
+	f.limit = h->ctx.clock(h->ctx.clock_arg) + limit;
+	CHECK(fabric_start(&f, &h->fabric));
+	c->fabric = h->fabric;
+	place(c);
+	CHECK(comm_open_team(c));
+	log_info(&h->ctx.log, LOG_INIT, "communicator \"%s\" is up: rank %d of %d, position %d of a %s",
+		 c->name, c->rank, c->n, c->pos, c->ring ? "ring" : "line");
+	return SIRCL_SUCCESS;
+}
+
+static sircl_result_t start_failed(struct home *h, sircl_comm_t c)
+{
+	struct sircl_error e = *error_last();
+
+	log_error(&h->ctx.log, "%s", e.msg);
+	if (c) {
+		if (h->fabric)
+			comm_close(c);
+		comm_free(c);
+	}
+	home_stop(h, false, 0);
+	return error_again(&e);
 }
 
 sircl_result_t sircl_comm_create(sircl_comm_t *comm, const sircl_config_t *config, int rank, int size,
 				 const sircl_unique_id_t *id)
 {
-	struct sircl_comm *c;
-	struct fabric_cfg f = { .rank = rank, .n = size, .id = id, .notice = on_notice };
-	uint64_t start = 0;
-	sircl_result_t ret;
+	sircl_comm_t c = NULL;
+	struct home *h = NULL;
 
 	if (!comm)
 		return error_set(SIRCL_INVALID_ARGUMENT, "sircl_comm_create: comm is NULL");
@@ -262,45 +277,28 @@ sircl_result_t sircl_comm_create(sircl_comm_t *comm, const sircl_config_t *confi
 			SIRCL_INVALID_ARGUMENT,
 			"sircl_comm_create: rank %d of %d is out of range: 1 to %d ranks, 0 <= rank < size",
 			rank, size, COLL_MAX_RANKS);
-	c = calloc(1, sizeof(*c));
-	if (!c)
-		return error_set(SIRCL_NO_MEMORY, "sircl_comm_create: no memory");
-	c->rank = rank;
-	c->n = size;
-	ret = ctx_open(&c->ctx, rank, size);
-	if (ret != SIRCL_SUCCESS) {
-		free(c);
-		return ret;
-	}
-	c->magic = COMM_MAGIC;
-	c->peer = calloc((size_t)size, sizeof(*c->peer));
-	if (!c->peer) {
-		(void)error_set(SIRCL_NO_MEMORY, "sircl_comm_create: no memory");
-		goto fail;
-	}
-	CHECK_GOTO(read_config(c, config, &start), fail);
-	f.ctx = &c->ctx;
-	f.user = c;
-	f.limit = c->ctx.clock(c->ctx.clock_arg) + start;
-	CHECK_GOTO(fabric_start(&f, &c->fabric), fail);
-	c->pos = c->fabric->pos;
-	CHECK_GOTO(make_team(c), fail);
-	log_info(&c->ctx.log, LOG_INIT, "communicator \"%s\" is up: rank %d of %d, position %d of a %s",
-		 c->name, rank, size, c->pos, c->fabric->ring ? "ring" : "line");
+	fork_watch();
+	CHECK(home_new(rank, size, &h));
+	if (comm_new(h, rank, size, &c) != SIRCL_SUCCESS || start(c, config, id) != SIRCL_SUCCESS)
+		return start_failed(h, c);
 	*comm = c;
 	return SIRCL_SUCCESS;
-fail:;
-	struct sircl_error e = *error_last();
-
-	log_error(&c->ctx.log, "%s", e.msg);
-	destroy(c, 0);
-	return error_again(&e);
 }
 
+static int rank_beside(const struct sircl_comm *c, int step)
+{
+	int pos = c->pos + step;
+
+	if (c->n == 1 || (!c->ring && (pos < 0 || pos >= c->n)))
+		return -1;
+	return c->rank_of[(pos + c->n) % c->n];
+}
+
+/* The cables are those of the machine: what all communicators of the home send. */
 static void fill_links(const struct sircl_comm *c, sircl_info_t *i)
 {
 	const struct fabric *f = c->fabric;
-	int lanes[LINK_SIDES] = { 0, 0 }, rank[LINK_SIDES] = { -1, -1 };
+	int lanes[LINK_SIDES] = { 0, 0 };
 
 	for (int side = 0; side < LINK_SIDES; side++) {
 		struct link_stats st;
@@ -309,7 +307,6 @@ static void fill_links(const struct sircl_comm *c, sircl_info_t *i)
 			continue;
 		link_stats(f->link[side], &st);
 		lanes[side] = st.lanes_up;
-		rank[side] = f->rank_of[(c->pos + (side == LINK_NEXT ? 1 : c->n - 1)) % c->n];
 		i->bytes_sent[side] = st.bytes_sent;
 		i->bytes_received[side] = st.bytes_received;
 		i->frames_replayed += st.frames_replayed;
@@ -320,18 +317,30 @@ static void fill_links(const struct sircl_comm *c, sircl_info_t *i)
 	}
 	i->next_lanes = lanes[LINK_NEXT];
 	i->prev_lanes = lanes[LINK_PREV];
-	i->next_rank = rank[LINK_NEXT];
-	i->prev_rank = rank[LINK_PREV];
+	i->next_rank = rank_beside(c, 1);
+	i->prev_rank = rank_beside(c, -1);
+}
+
+/* Links and engine are counted with the communicator that made them; a split has its own part only. Engine
+ * locked. */
+static void fill_memory(const struct sircl_comm *c, sircl_info_t *i)
+{
+	struct chan_net_stats net;
+
+	chan_net_stats(c->fabric->net, &net);
+	if (c->id == COMM_TEAM)
+		i->memory_bytes += net.memory_bytes + engine_memory(c->fabric->engine);
+	else
+		i->memory_bytes = comm_windows(c);
+	i->memory_bytes += atomic_load_explicit(&c->bytes, memory_order_relaxed);
 }
 
 sircl_result_t sircl_comm_query(sircl_comm_t comm, sircl_info_t *info)
 {
 	static const char *const names[CLASS_COUNT] = { "shm", "tcp", "verbs", "sim" };
 	sircl_info_t i = { .size = sizeof(i) };
-	struct chan_net_stats net;
 
-	if (!comm || comm->magic != COMM_MAGIC)
-		return error_set(SIRCL_INVALID_ARGUMENT, "sircl_comm_query: not a communicator");
+	CHECK(api_look(comm, "sircl_comm_query"));
 	if (!info || info->size < sizeof(size_t) || info->size > 4096)
 		return error_set(SIRCL_INVALID_ARGUMENT,
 				 "sircl_comm_query: info is NULL, or info.size is not sizeof(sircl_info_t)");
@@ -339,12 +348,11 @@ sircl_result_t sircl_comm_query(sircl_comm_t comm, sircl_info_t *info)
 	i.rank = comm->rank;
 	i.nranks = comm->n;
 	i.position = comm->pos;
-	i.ring = comm->fabric->ring;
+	i.ring = comm->ring;
 	snprintf(i.transport, sizeof(i.transport), "%s", comm->n == 1 ? "none" : names[comm->fabric->class]);
 	engine_lock(comm->fabric->engine);
 	fill_links(comm, &i);
-	chan_net_stats(comm->fabric->net, &net);
-	i.memory_bytes += net.memory_bytes + engine_memory(comm->fabric->engine);
+	fill_memory(comm, &i);
 	i.operations = atomic_load_explicit(&comm->ops, memory_order_relaxed) +
 		       (comm->team ? team_ops(comm->team) : 0);
 	engine_unlock(comm->fabric->engine);
@@ -354,12 +362,10 @@ sircl_result_t sircl_comm_query(sircl_comm_t comm, sircl_info_t *info)
 
 sircl_result_t sircl_comm_async_error(sircl_comm_t comm, sircl_result_t *error)
 {
-	struct sircl_error e = { .code = SIRCL_SUCCESS };
-
-	if (!comm || comm->magic != COMM_MAGIC || !error)
-		return error_set(SIRCL_INVALID_ARGUMENT, "sircl_comm_async_error: %s",
-				 error ? "not a communicator" : "error is NULL");
-	*error = comm_error(comm, &e);
+	CHECK(api_look(comm, "sircl_comm_async_error"));
+	if (!error)
+		return error_set(SIRCL_INVALID_ARGUMENT, "sircl_comm_async_error: error is NULL");
+	*error = comm_error(comm, NULL);
 	return SIRCL_SUCCESS;
 }
 
@@ -368,30 +374,31 @@ sircl_result_t sircl_comm_abort(sircl_comm_t comm)
 	struct sircl_error e;
 	struct tick t;
 
-	if (!comm || comm->magic != COMM_MAGIC)
-		return error_set(SIRCL_INVALID_ARGUMENT, "sircl_comm_abort: not a communicator");
-	if (!comm->team) {
-		atomic_store_explicit(&comm->aborted, true, memory_order_relaxed);
-		return SIRCL_SUCCESS;
-	}
+	CHECK(api_look(comm, "sircl_comm_abort"));
 	e = abort_error(comm);
 	engine_lock(comm->fabric->engine);
-	t = ctx_tick(&comm->ctx);
+	t = ctx_tick(comm->ctx);
 	/* the team's channels are closed in a round of the driver, so behind the news why */
-	team_fail_all(comm->team, &t, &e, comm->pos);
+	comm_fail(comm, &t, &e, true, comm->rank);
 	engine_unlock(comm->fabric->engine);
 	engine_kick(comm->fabric->engine);
 	return SIRCL_SUCCESS;
 }
 
+/* No split has been made, so this is the last communicator of its home on every rank. */
+static bool alone(const struct sircl_comm *c)
+{
+	return c->id == COMM_TEAM && !c->home->team;
+}
+
 static bool idle(void *arg)
 {
 	const struct sircl_comm *c = arg;
-	struct sircl_error e;
 
-	if (team_error(c->team, &e) != SIRCL_SUCCESS)
+	if (team_error(c->team, NULL) != SIRCL_SUCCESS)
 		return true;
-	for (int side = 0; side < LINK_SIDES; side++)
+	/* other communicators may keep the links busy for ever */
+	for (int side = 0; side < LINK_SIDES && alone(c); side++)
 		if (c->fabric->link[side] && !link_idle(c->fabric->link[side]))
 			return false;
 	return p2p_all_idle(c);
@@ -401,65 +408,54 @@ static bool idle(void *arg)
 static sircl_result_t not_taken(struct sircl_comm *c)
 {
 	struct fabric *f = c->fabric;
-	int next = c->pos;
+	int next = f->pos;
 
 	engine_lock(f->engine);
 	if (f->link[LINK_PREV] && !link_idle(f->link[LINK_PREV]))
-		next = (c->pos + c->n - 1) % c->n;
+		next = (f->pos + f->n - 1) % f->n;
 	if (f->link[LINK_NEXT] && !link_idle(f->link[LINK_NEXT]))
-		next = (c->pos + 1) % c->n;
+		next = (f->pos + 1) % f->n;
 	engine_unlock(f->engine);
-	return error_set(
-		SIRCL_TIMEOUT,
-		"rank %d: sircl_comm_finalize: rank %d has not taken everything that was sent to it within "
-		"%llu ms: is that process stopped, or the cable bad?",
-		c->rank, f->rank_of[next], (unsigned long long)(c->op_timeout / MSEC));
+	return error_set(SIRCL_TIMEOUT,
+			 "rank %d: sircl_comm_finalize: rank %d of \"%s\" has not taken everything that was "
+			 "sent to it "
+			 "within %llu ms: is that process stopped, or the cable bad?",
+			 c->rank, f->rank_of[next], c->home->name,
+			 (unsigned long long)(c->op_timeout / MSEC));
 }
 
 static bool met(void *arg)
 {
 	const struct sircl_comm *c = arg;
-	struct sircl_error e;
 
-	return team_error(c->team, &e) != SIRCL_SUCCESS || chan_net_met(c->fabric->net);
+	return team_error(c->team, NULL) != SIRCL_SUCCESS ||
+	       (alone(c) ? chan_net_met(c->fabric->net) : p2p_all_met(c));
 }
 
 /* Every rank may be needed to pass on what others still send: all meet once more before anybody leaves. */
-static sircl_result_t meet(sircl_comm_t c)
-{
-	uint8_t mine = 1, all[COLL_MAX_RANKS];
-	struct op_args a = { .kind = COLL_ALL_GATHER,
-			     .in = &mine,
-			     .out = all,
-			     .count = 1,
-			     .type = SIRCL_UINT8,
-			     .op = SIRCL_SUM,
-			     .meeting = true };
-	struct tick t;
-
-	CHECK(op_prepare(c->op, &a));
-	t = ctx_tick(&c->ctx);
-	CHECK(engine_start(c->fabric->engine, &t, c->op));
-	return engine_wait(c->fabric->engine, c->op);
-}
-
 static sircl_result_t finalize(sircl_comm_t c)
 {
+	uint8_t mine = 1, all[COLL_MAX_RANKS];
 	struct sircl_error e;
 
+	if (c->unfinished)
+		return error_set(SIRCL_INVALID_USAGE,
+				 "rank %d: communicator \"%s\" has %zu requests that were not waited for: "
+				 "sircl_wait or sircl_test them to their end first",
+				 c->rank, c->name, c->unfinished);
 	atomic_store_explicit(&c->finalized, true, memory_order_relaxed); /* see api_begin */
 	if (!c->team)
 		return SIRCL_SUCCESS;
 	/* nobody leaves while a partner's first frame to it is still on its way: it could not be answered */
-	if (engine_wait_until(c->fabric->engine, met, c, c->ctx.clock(c->ctx.clock_arg) + c->op_timeout) ==
+	if (engine_wait_until(c->fabric->engine, met, c, c->ctx->clock(c->ctx->clock_arg) + c->op_timeout) ==
 	    SIRCL_TIMEOUT)
 		return error_set(
 			SIRCL_TIMEOUT,
 			"rank %d: sircl_comm_finalize: the other end of a channel has not opened it within "
 			"%llu ms",
 			c->rank, (unsigned long long)(c->op_timeout / MSEC));
-	CHECK(meet(c));
-	if (engine_wait_until(c->fabric->engine, idle, c, c->ctx.clock(c->ctx.clock_arg) + c->op_timeout) ==
+	CHECK(comm_meet(c->home, c->op, &mine, all, 1));
+	if (engine_wait_until(c->fabric->engine, idle, c, c->ctx->clock(c->ctx->clock_arg) + c->op_timeout) ==
 	    SIRCL_TIMEOUT)
 		return not_taken(c);
 	return team_error(c->team, &e) == SIRCL_SUCCESS ? SIRCL_SUCCESS : error_again(&e);
@@ -467,22 +463,46 @@ static sircl_result_t finalize(sircl_comm_t c)
 
 sircl_result_t sircl_comm_finalize(sircl_comm_t comm)
 {
-	CHECK(api_begin(comm, "sircl_comm_finalize", true));
+	CHECK(api_begin(comm, "sircl_comm_finalize", API_USABLE));
 	return api_end(comm, finalize(comm));
+}
+
+/* In the child of a fork: the cables are the parent's, and so is whatever belongs to them. */
+static sircl_result_t destroy_in_child(sircl_comm_t c)
+{
+	mem_free_all(c);
+	comm_free(c);
+	return SIRCL_SUCCESS;
 }
 
 sircl_result_t sircl_comm_destroy(sircl_comm_t comm)
 {
 	struct sircl_error e = { .code = SIRCL_SUCCESS };
-	sircl_result_t ret = SIRCL_SUCCESS;
+	sircl_result_t ret = SIRCL_SUCCESS, last;
+	struct home *h = NULL;
+	uint64_t goodbye;
+	bool split;
 
-	CHECK(api_begin(comm, "sircl_comm_destroy", false));
+	if (comm && comm->magic == COMM_MAGIC && comm->born != fork_generation())
+		return destroy_in_child(comm);
+	CHECK(api_begin(comm, "sircl_comm_destroy", API_ANY));
+	if (comm->unfinished)
+		return api_end(comm, finalize(comm));
 	if (!atomic_load_explicit(&comm->finalized, memory_order_relaxed)) /* see api_begin */
 		ret = finalize(comm);
 	if (ret != SIRCL_SUCCESS)
 		e = *error_last();
-	if (ret == SIRCL_SUCCESS)
-		return destroy(comm, comm->op_timeout);
-	destroy(comm, 0);
-	return error_again(&e);
+	h = comm->home;
+	split = h->team != NULL;
+	goodbye = ret == SIRCL_SUCCESS || split ? comm->op_timeout : 0;
+	comm_close(comm);
+	mem_free_all(comm);
+	comm_free(comm);
+	/* release: what this communicator did in the home; acquire: what the others did, for the last */
+	if (atomic_fetch_sub_explicit(&h->refs, 1, memory_order_acq_rel) == 1) {
+		last = home_stop(h, true, goodbye);
+		if (ret == SIRCL_SUCCESS)
+			return last;
+	}
+	return ret == SIRCL_SUCCESS ? SIRCL_SUCCESS : error_again(&e);
 }

@@ -6,52 +6,55 @@
 #include <sys/mman.h>
 #include "api/internal.h"
 
-static sircl_result_t register_range(sircl_comm_t comm, void *base, size_t bytes)
+/* With the engine locked: the ranges of all communicators of the home, which other threads may use. */
+static sircl_result_t register_range(sircl_comm_t comm, struct comm_memory *new)
 {
-	struct tick t;
-	sircl_result_t ret;
+	struct tick t = ctx_tick(comm->ctx);
 
-	engine_lock(comm->fabric->engine);
-	t = ctx_tick(&comm->ctx);
-	ret = chan_net_register(comm->fabric->net, &t, base, bytes);
-	engine_unlock(comm->fabric->engine);
-	return ret;
-}
-
-static sircl_result_t deregister_range(sircl_comm_t comm, void *base)
-{
-	struct tick t;
-	sircl_result_t ret;
-
-	engine_lock(comm->fabric->engine);
-	t = ctx_tick(&comm->ctx);
-	ret = chan_net_deregister(comm->fabric->net, &t, base);
-	engine_unlock(comm->fabric->engine);
-	return ret;
+	for (struct sircl_comm *c = comm->home->comms; c; c = c->next)
+		for (struct comm_memory *m = c->memory; m; m = m->next)
+			if ((char *)new->base < (char *)m->base + m->bytes &&
+			    (char *)m->base < (char *)new->base + new->bytes)
+				return error_set(
+					SIRCL_INVALID_ARGUMENT,
+					"sircl_register: %p, %zu bytes overlaps %p, %zu bytes, which "
+					"is registered with communicator \"%s\": deregister that first",
+					new->base, new->bytes, m->base, m->bytes, c->name);
+	CHECK(chan_net_register(comm->fabric->net, &t, new->base, new->bytes));
+	new->next = comm->memory;
+	comm->memory = new;
+	return SIRCL_SUCCESS;
 }
 
 static sircl_result_t add(sircl_comm_t comm, void *base, size_t bytes, bool ours)
 {
-	struct comm_memory *m;
+	struct comm_memory *m = malloc(sizeof(*m));
 	sircl_result_t ret;
 
-	for (m = comm->memory; m; m = m->next)
-		if ((char *)base < (char *)m->base + m->bytes && (char *)m->base < (char *)base + bytes)
-			return error_set(SIRCL_INVALID_ARGUMENT,
-					 "sircl_register: %p, %zu bytes overlaps %p, %zu bytes, which is "
-					 "registered: deregister that first",
-					 base, bytes, m->base, m->bytes);
-	m = calloc(1, sizeof(*m));
 	if (!m)
 		return error_set(SIRCL_NO_MEMORY, "no memory for the record of a registration");
-	ret = register_range(comm, base, bytes);
-	if (ret != SIRCL_SUCCESS) {
+	*m = (struct comm_memory){ .base = base, .bytes = bytes, .ours = ours };
+	engine_lock(comm->fabric->engine);
+	ret = register_range(comm, m);
+	engine_unlock(comm->fabric->engine);
+	if (ret != SIRCL_SUCCESS)
 		free(m);
-		return ret;
-	}
-	*m = (struct comm_memory){ .next = comm->memory, .base = base, .bytes = bytes, .ours = ours };
-	comm->memory = m;
-	return SIRCL_SUCCESS;
+	return ret;
+}
+
+static sircl_result_t deregister_range(sircl_comm_t comm, struct comm_memory **at)
+{
+	struct comm_memory *m = *at;
+	struct tick t;
+	sircl_result_t ret;
+
+	engine_lock(comm->fabric->engine);
+	t = ctx_tick(comm->ctx);
+	ret = chan_net_deregister(comm->fabric->net, &t, m->base);
+	if (ret == SIRCL_SUCCESS)
+		*at = m->next;
+	engine_unlock(comm->fabric->engine);
+	return ret;
 }
 
 static sircl_result_t take_out(sircl_comm_t comm, const char *call, void *base, bool ours)
@@ -64,10 +67,9 @@ static sircl_result_t take_out(sircl_comm_t comm, const char *call, void *base, 
 	if (!m || m->ours != ours)
 		return error_set(SIRCL_INVALID_ARGUMENT, "%s: %p was not made by %s on this communicator",
 				 call, base, ours ? "sircl_mem_alloc" : "sircl_register");
-	CHECK(deregister_range(comm, base));
+	CHECK(deregister_range(comm, at));
 	if (m->ours)
 		munmap(m->base, m->bytes);
-	*at = m->next;
 	free(m);
 	return SIRCL_SUCCESS;
 }
@@ -94,19 +96,19 @@ static sircl_result_t alloc(sircl_comm_t comm, size_t bytes, void **ptr)
 
 sircl_result_t sircl_mem_alloc(sircl_comm_t comm, size_t bytes, void **ptr)
 {
-	CHECK(api_begin(comm, "sircl_mem_alloc", true));
+	CHECK(api_begin(comm, "sircl_mem_alloc", API_USABLE));
 	return api_end(comm, alloc(comm, bytes, ptr));
 }
 
 sircl_result_t sircl_mem_free(sircl_comm_t comm, void *ptr)
 {
-	CHECK(api_begin(comm, "sircl_mem_free", false));
+	CHECK(api_begin(comm, "sircl_mem_free", API_ANY));
 	return api_end(comm, take_out(comm, "sircl_mem_free", ptr, true));
 }
 
 sircl_result_t sircl_register(sircl_comm_t comm, void *ptr, size_t bytes)
 {
-	CHECK(api_begin(comm, "sircl_register", true));
+	CHECK(api_begin(comm, "sircl_register", API_USABLE));
 	if (!ptr || bytes == 0 || (uintptr_t)ptr + bytes < bytes)
 		return api_end(comm, error_set(SIRCL_INVALID_ARGUMENT, "sircl_register: %s",
 					       !ptr ? "ptr is NULL"
@@ -116,8 +118,14 @@ sircl_result_t sircl_register(sircl_comm_t comm, void *ptr, size_t bytes)
 
 sircl_result_t sircl_deregister(sircl_comm_t comm, void *ptr)
 {
-	CHECK(api_begin(comm, "sircl_deregister", false));
+	CHECK(api_begin(comm, "sircl_deregister", API_ANY));
 	return api_end(comm, take_out(comm, "sircl_deregister", ptr, false));
+}
+
+void mem_deregister_all(sircl_comm_t comm, struct tick *t)
+{
+	for (struct comm_memory *m = comm->memory; m; m = m->next)
+		(void)chan_net_deregister(comm->fabric->net, t, m->base);
 }
 
 void mem_free_all(sircl_comm_t comm)

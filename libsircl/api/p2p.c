@@ -1,281 +1,351 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Point-to-point operations: one channel per peer, opened at first use. A message that is larger than a
- * channel's limit goes as several, cut alike at both ends. The tag of each carries type and count, so that a
- * receive that does not match says so.
+ * Point-to-point requests: one channel per peer, opened at first use, and before it a queue per direction in
+ * the order of the calls. A message that is larger than a channel's limit goes as several, cut alike at both
+ * ends. The tag of each carries type and count, so that a receive that does not match says so.
  */
 #include <stdio.h>
 #include "api/internal.h"
 #include "device/device.h"
 
 #define P2P_PART (256ull << 20) /* well under CHAN_MSG_MAX */
-#define P2P_REPORT (30 * SEC)
+#define P2P_INFLIGHT (CHAN_QUEUE / 2)
+_Static_assert(P2P_PART <= CHAN_MSG_MAX, "a part is a message");
 
-/* The shorter way; for the opposite position both ends must choose the same path: the lower one goes by NEXT.
- */
-static enum link_side way_to(const struct sircl_comm *c, int pos)
+static uint16_t node_at(const struct sircl_comm *c, int rank)
 {
-	int forward = (pos - c->pos + c->n) % c->n;
-
-	if (!c->fabric->ring)
-		return pos > c->pos ? LINK_NEXT : LINK_PREV;
-	if (2 * forward == c->n)
-		return c->pos < pos ? LINK_NEXT : LINK_PREV;
-	return 2 * forward < c->n ? LINK_NEXT : LINK_PREV;
+	return c->node_of[c->pos_of[rank]];
 }
 
-static int position_of(const struct sircl_comm *c, int rank)
+static bool neighbours(const struct sircl_comm *c, int node)
 {
-	int p = 0;
+	const struct fabric *f = c->fabric;
+	int d = node > f->pos ? node - f->pos : f->pos - node;
 
-	while (c->fabric->rank_of[p] != rank)
-		p++;
-	return p;
-}
-
-static bool neighbours(const struct sircl_comm *c, int pos)
-{
-	int d = pos > c->pos ? pos - c->pos : c->pos - pos;
-
-	return d == 1 || (c->fabric->ring && d == c->n - 1);
+	return d == 1 || (f->ring && d == f->n - 1);
 }
 
 /* Engine locked. */
 static sircl_result_t channel(sircl_comm_t c, struct tick *t, int peer, struct chan **out)
 {
-	int pos = position_of(c, peer);
-	struct chan_cfg cfg = { .id = P2P_CHANNEL, .peer = (uint16_t)pos, .via = way_to(c, pos) };
+	int node = node_at(c, peer);
+	struct chan_cfg cfg = { .id = P2P_CHANNEL(c->id), .peer = (uint16_t)node, .via = p2p_way(c, peer) };
 
 	cfg.window = chan_window(
-		param_num(&c->ctx.params, neighbours(c, pos) ? PARAM_WINDOW : PARAM_RELAY_WINDOW));
+		param_num(&c->ctx->params, neighbours(c, node) ? PARAM_WINDOW : PARAM_RELAY_WINDOW));
 	if (!c->peer[peer].chan)
 		CHECK(chan_open(c->fabric->net, t, &cfg, &c->peer[peer].chan));
 	*out = c->peer[peer].chan;
 	return SIRCL_SUCCESS;
 }
 
-struct p2p {
-	sircl_comm_t comm;
-	struct chan *chan;
-	struct xfer xfer;
-	bool sends;
-};
-
-static bool finished(void *arg)
+/* The shorter way in the fabric; for the opposite node both ends must choose the same path: the lower one
+ * goes by NEXT. */
+enum link_side p2p_way(const struct sircl_comm *c, int peer)
 {
-	const struct p2p *p = arg;
-	struct sircl_error e;
+	const struct fabric *f = c->fabric;
+	int node = node_at(c, peer), forward = (node - f->pos + f->n) % f->n;
 
-	return p->xfer.finished || p->xfer.err != SIRCL_SUCCESS ||
-	       team_error(p->comm->team, &e) != SIRCL_SUCCESS;
-}
-
-static bool ended(void *arg)
-{
-	const struct p2p *p = arg;
-
-	return p->xfer.finished || p->xfer.err != SIRCL_SUCCESS;
-}
-
-/* The communicator has ended meanwhile: the transfer must not touch the buffer any more before the caller
- * gets it back. A peer that does not give it back loses its link. */
-static sircl_result_t give_up(struct p2p *p, const struct sircl_error *why, int peer)
-{
-	struct fabric *f = p->comm->fabric;
-	struct sircl_error keep = *why;
-	struct link *l;
-	struct tick t;
-
-	engine_lock(f->engine);
-	t = ctx_tick(&p->comm->ctx);
-	if (!ended(p)) {
-		chan_close(p->chan, &t);
-		p->comm->peer[peer].chan = NULL;
-	}
-	engine_unlock(f->engine);
-	if (engine_wait_until(f->engine, ended, p, t.now + CLOSE_GRACE) == SIRCL_SUCCESS)
-		return error_again(&keep);
-	engine_lock(f->engine);
-	t = ctx_tick(&p->comm->ctx);
-	l = f->link[way_to(p->comm, position_of(p->comm, peer))];
-	if (link_state(l) != LINK_DEAD)
-		link_kill(l, &t, &keep);
-	engine_unlock(f->engine);
-	/* as with collectives: it ends with the last fence, and no error is worth a write to freed memory */
-	engine_wait_until(f->engine, ended, p, NEVER);
-	return error_again(&keep);
-}
-
-static bool has_failed(void *arg)
-{
-	const struct sircl_comm *c = arg;
-	struct sircl_error e;
-
-	return team_error(c->team, &e) != SIRCL_SUCCESS;
-}
-
-/* Ends the communicator, here and everywhere. */
-static sircl_result_t fail(sircl_comm_t c, const struct sircl_error *why, int peer)
-{
-	struct sircl_error e = *why;
-	struct tick t;
-
-	/* the peer has closed: it has a reason of its own, and the news of it may take another path */
-	if (e.code == SIRCL_REMOTE_ERROR)
-		engine_wait_until(c->fabric->engine, has_failed, c,
-				  c->ctx.clock(c->ctx.clock_arg) + HEARSAY_GRACE);
-	engine_lock(c->fabric->engine);
-	t = ctx_tick(&c->ctx);
-	team_fail_all(c->team, &t, &e, position_of(c, peer));
-	engine_unlock(c->fabric->engine);
-	team_error(c->team, &e);
-	return error_again(&e);
-}
-
-/* The neighbour on the way is stopped or cut off. */
-static sircl_result_t silent(struct p2p *p, int peer, size_t bytes, enum link_side side, uint64_t waited)
-{
-	sircl_comm_t c = p->comm;
-	int next = (c->pos + (side == LINK_NEXT ? 1 : c->n - 1)) % c->n;
-	struct sircl_error e = { .code = SIRCL_TIMEOUT };
-
-	snprintf(e.msg, sizeof(e.msg),
-		 "rank %d: sircl_%s of %zu bytes with rank %d has waited %.1f s, and nothing at all is heard "
-		 "from "
-		 "rank %d on cable %d (%s). Is that machine or process stopped, or the cable bad? "
-		 "SIRCL_TIMEOUT (now "
-		 "%llu ms) is the limit",
-		 c->rank, p->sends ? "send" : "recv", bytes, peer, (double)waited / 1e9,
-		 c->fabric->rank_of[next], side == LINK_NEXT ? c->pos : next,
-		 side == LINK_NEXT ? "NEXT" : "PREV", (unsigned long long)(c->op_timeout / MSEC));
-	(void)fail(c, &e, c->fabric->rank_of[next]);
-	team_error(c->team, &e);
-	return give_up(p, &e, peer);
-}
-
-static sircl_result_t wait_for(struct p2p *p, int peer, size_t bytes)
-{
-	sircl_comm_t c = p->comm;
-	enum link_side side = way_to(c, position_of(c, peer));
-	uint64_t started = c->ctx.clock(c->ctx.clock_arg), now = started, report = started + P2P_REPORT;
-	struct link_watch w = { .begun = false };
-	struct sircl_error e;
-	sircl_result_t ret;
-
-	/* a living peer may take as long as it likes; its death ends the channel. Report every 30 s who is
-	 * waited for. */
-	while ((ret = engine_wait_until(c->fabric->engine, finished, p, now + c->op_timeout / 8)) ==
-	       SIRCL_TIMEOUT) {
-		struct tick t;
-
-		engine_lock(c->fabric->engine);
-		t = ctx_tick(&c->ctx);
-		link_look(c->fabric->link[side], &t, &w);
-		engine_unlock(c->fabric->engine);
-		now = t.now;
-		if (link_is_deaf(&w, now, c->op_timeout - c->op_timeout / 8))
-			return silent(p, peer, bytes, side, now - started);
-		if (now < report)
-			continue;
-		report = now + P2P_REPORT;
-		log_warn(&c->ctx.log, "rank %d: sircl_%s of %zu bytes has waited %llu s for rank %d", c->rank,
-			 p->sends ? "send" : "recv", bytes, (unsigned long long)((now - started) / SEC),
-			 peer);
-	}
-	CHECK(ret);
-	if (p->xfer.finished && p->xfer.err == SIRCL_SUCCESS)
-		return SIRCL_SUCCESS;
-	if (team_error(c->team, &e) != SIRCL_SUCCESS)
-		return give_up(p, &e, peer);
-	e = *chan_error(p->chan);
-	if (e.code == SIRCL_SUCCESS) {
-		e.code = p->xfer.err;
-		snprintf(e.msg, sizeof(e.msg), "rank %d: sircl_%s of %zu bytes with rank %d: %s", c->rank,
-			 p->sends ? "send" : "recv", bytes, peer, sircl_strerror(p->xfer.err));
-	}
-	return fail(c, &e, peer);
+	if (!f->ring)
+		return node > f->pos ? LINK_NEXT : LINK_PREV;
+	if (2 * forward == f->n)
+		return f->pos < node ? LINK_NEXT : LINK_PREV;
+	return 2 * forward < f->n ? LINK_NEXT : LINK_PREV;
 }
 
 /* "send 12 elements of float" in 64 bits: type 8, number of the part 16, count 40. */
-static uint64_t p2p_tag(sircl_type_t type, size_t count, unsigned part)
+static uint64_t tag_of(const struct sircl_request *r, unsigned part)
 {
-	return (uint64_t)type << 56 | (uint64_t)(part & 0xffff) << 40 | (count & ((1ull << 40) - 1));
+	return (uint64_t)r->type << 56 | (uint64_t)(part & 0xffff) << 40 | (r->count & ((1ull << 40) - 1));
 }
 
-static sircl_result_t mismatch(sircl_comm_t c, int peer, sircl_type_t type, size_t count, uint64_t tag)
+/* ---- queues ---- */
+
+bool p2p_busy(const struct sircl_comm *c)
+{
+	return (c->active[P2P_SEND] | c->active[P2P_RECV]) != 0;
+}
+
+static bool can_queue(const struct p2p_queue *q)
+{
+	return q->behind && q->behind->queued - q->behind->done < P2P_XFERS && q->inflight < P2P_INFLIGHT;
+}
+
+static sircl_result_t queue_part(struct sircl_request *r, struct tick *t)
+{
+	sircl_comm_t c = r->comm;
+	size_t at = r->queued * P2P_PART, n = r->bytes - at < P2P_PART ? r->bytes - at : P2P_PART;
+	char *p = r->bytes ? r->buf + at : r->buf;
+	struct xfer *x = &r->xfer[r->queued % P2P_XFERS];
+	struct chan *chan;
+	bool queued;
+
+	CHECK(channel(c, t, r->peer, &chan));
+	*x = (struct xfer){ .done = 0 };
+	queued = r->dir == P2P_SEND ? chan_send(chan, t, p, n, tag_of(r, r->queued), x)
+				    : chan_recv(chan, t, p, n, x);
+	sircl_assert(queued); /* P2P_INFLIGHT is below the channel's queue */
+	r->queued++;
+	c->peer[r->peer].q[r->dir].inflight++;
+	return SIRCL_SUCCESS;
+}
+
+static void set_trouble(sircl_comm_t c, const struct sircl_error *e, int rank)
+{
+	if (c->trouble)
+		return;
+	c->trouble = true;
+	c->why = *e;
+	c->why_rank = rank;
+}
+
+static void queue_more(sircl_comm_t c, struct tick *t, enum p2p_dir dir)
+{
+	for (uint64_t set = c->behind[dir]; set; set &= set - 1) {
+		int peer = __builtin_ctzll(set);
+		struct p2p_queue *q = &c->peer[peer].q[dir];
+
+		while (can_queue(q)) {
+			if (queue_part(q->behind, t) != SIRCL_SUCCESS) {
+				set_trouble(c, error_last(), peer);
+				return;
+			}
+			if (q->behind->queued == q->behind->parts)
+				q->behind = q->behind->next;
+		}
+		if (!q->behind)
+			c->behind[dir] &= ~(1ull << peer);
+	}
+}
+
+void p2p_enqueue(struct sircl_request *r)
+{
+	sircl_comm_t c = r->comm;
+	struct p2p_queue *q = &c->peer[r->peer].q[r->dir];
+
+	r->next = NULL;
+	if (q->tail)
+		q->tail->next = r;
+	else
+		q->head = r;
+	q->tail = r;
+	if (!q->behind)
+		q->behind = r;
+	c->active[r->dir] |= 1ull << r->peer;
+	c->behind[r->dir] |= 1ull << r->peer;
+	comm_pump(c);
+}
+
+/* ---- what has ended ---- */
+
+static void mismatch(const struct sircl_request *r, uint64_t tag)
 {
 	struct sircl_error e = { .code = SIRCL_MISMATCH };
 
 	snprintf(e.msg, sizeof(e.msg),
 		 "rank %d: sircl_recv of %zu %s from rank %d meets its sircl_send of %llu %s: give the same "
 		 "count and type on both ranks",
-		 c->rank, count, type_name(type), peer, (unsigned long long)(tag & ((1ull << 40) - 1)),
+		 r->comm->rank, r->count, type_name(r->type), r->peer,
+		 (unsigned long long)(tag & ((1ull << 40) - 1)),
 		 tag >> 56 < SIRCL_TYPE_COUNT ? type_name((sircl_type_t)(tag >> 56)) : "?");
-	return fail(c, &e, peer);
+	set_trouble(r->comm, &e, r->peer);
 }
 
-static sircl_result_t one_part(struct p2p *p, void *buf, size_t bytes, uint64_t tag, int peer)
+static void part_failed(const struct sircl_request *r, const struct xfer *x)
 {
-	sircl_comm_t c = p->comm;
+	sircl_comm_t c = r->comm;
+	struct chan *chan = c->peer[r->peer].chan;
+	struct sircl_error e = { .code = x->err };
+
+	if (chan && chan_error(chan)->code != SIRCL_SUCCESS)
+		e = *chan_error(chan);
+	else
+		snprintf(e.msg, sizeof(e.msg), "rank %d: sircl_%s of %zu bytes with rank %d: %s", c->rank,
+			 r->dir == P2P_SEND ? "send" : "recv", r->bytes, r->peer, sircl_strerror(x->err));
+	set_trouble(c, &e, r->peer);
+}
+
+/* True: the oldest message of r has ended well. */
+static bool part_done(struct sircl_request *r)
+{
+	const struct xfer *x = &r->xfer[r->done % P2P_XFERS];
+
+	if (!x->finished && x->err == SIRCL_SUCCESS)
+		return false;
+	if (r->dir == P2P_RECV && x->tagged && x->tag != tag_of(r, r->done)) {
+		mismatch(r, x->tag);
+		return false;
+	}
+	if (x->err != SIRCL_SUCCESS) {
+		part_failed(r, x);
+		return false;
+	}
+	r->done++;
+	return true;
+}
+
+static void reap(sircl_comm_t c, enum p2p_dir dir)
+{
+	for (uint64_t set = c->active[dir]; set; set &= set - 1) {
+		int peer = __builtin_ctzll(set);
+		struct p2p_queue *q = &c->peer[peer].q[dir];
+
+		while (q->head) {
+			struct sircl_request *r = q->head;
+
+			while (r->done < r->queued && part_done(r))
+				q->inflight--;
+			if (r->done < r->parts)
+				break;
+			q->head = r->next;
+			r->state = REQUEST_DONE;
+			atomic_fetch_add_explicit(&c->ops, 1, memory_order_relaxed);
+		}
+		if (!q->head) {
+			q->tail = NULL;
+			c->active[dir] &= ~(1ull << peer);
+		}
+	}
+}
+
+void p2p_reap(sircl_comm_t c)
+{
+	if (c->closing)
+		return; /* end_step looks at them */
+	reap(c, P2P_SEND);
+	reap(c, P2P_RECV);
+}
+
+static bool all_ended(const struct sircl_comm *c, unsigned *sides)
+{
+	bool ended = true;
+
+	for (int d = 0; d < P2P_DIRS; d++)
+		for (uint64_t set = c->active[d]; set; set &= set - 1) {
+			int peer = __builtin_ctzll(set);
+
+			for (struct sircl_request *r = c->peer[peer].q[d].head; r; r = r->next)
+				for (unsigned k = r->done; k < r->queued; k++) {
+					const struct xfer *x = &r->xfer[k % P2P_XFERS];
+
+					if (x->finished || x->err != SIRCL_SUCCESS)
+						continue;
+					ended = false;
+					*sides |= 1u << p2p_way(c, peer);
+				}
+		}
+	return ended;
+}
+
+bool p2p_attention(const struct sircl_comm *c)
+{
+	unsigned sides = 0;
+
+	if (comm_error(c, NULL) != SIRCL_SUCCESS)
+		return !c->closing || all_ended(c, &sides);
+	if (c->trouble)
+		return !c->trouble_noted;
+	for (int d = 0; d < P2P_DIRS; d++)
+		for (uint64_t set = c->behind[d]; set; set &= set - 1)
+			if (can_queue(&c->peer[__builtin_ctzll(set)].q[d]))
+				return true;
+	return false;
+}
+
+/* ---- the end of a communicator ---- */
+
+/* A transfer has failed: ends the communicator everywhere. A peer that has closed has a reason of its own,
+ * and the news of it may take another path: wait for it a little. */
+static void tell_trouble(sircl_comm_t c, struct tick *t)
+{
+	if (!c->trouble_noted) {
+		c->trouble_noted = true;
+		c->trouble_at = t->now + (c->why.code == SIRCL_REMOTE_ERROR ? HEARSAY_GRACE : 0);
+	}
+	if (t->now >= c->trouble_at)
+		comm_fail(c, t, &c->why, true, c->why_rank);
+}
+
+static void done_with_error(sircl_comm_t c, sircl_result_t code)
+{
+	for (int d = 0; d < P2P_DIRS; d++) {
+		for (uint64_t set = c->active[d]; set; set &= set - 1) {
+			struct p2p_queue *q = &c->peer[__builtin_ctzll(set)].q[d];
+
+			for (; q->head; q->head = q->head->next) {
+				q->head->state = REQUEST_DONE;
+				q->head->result = code;
+			}
+			q->tail = q->behind = NULL;
+		}
+		c->active[d] = c->behind[d] = 0;
+	}
+}
+
+static void kill_sides(sircl_comm_t c, struct tick *t, unsigned sides)
+{
+	struct sircl_error e;
+
+	comm_error(c, &e);
+	for (int s = 0; s < LINK_SIDES; s++) {
+		struct link *l = c->fabric->link[s];
+
+		if ((sides >> s & 1) && l && link_state(l) != LINK_DEAD)
+			link_kill(l, t, &e);
+	}
+	c->killed = true;
+}
+
+/* The communicator has ended meanwhile: transfers must not touch buffers any more before their callers get
+ * them back. A peer that does not give memory back loses its link: no error is worth a write to freed memory.
+ */
+static void end_step(sircl_comm_t c, struct tick *t)
+{
+	unsigned sides = 0;
+
+	if (!c->closing) {
+		c->closing = true;
+		c->close_at = t->now + CLOSE_GRACE;
+		p2p_close_all(c, t);
+	}
+	if (all_ended(c, &sides))
+		done_with_error(c, comm_error(c, NULL));
+	else if (!c->killed && t->now >= c->close_at)
+		kill_sides(c, t, sides);
+}
+
+void p2p_step(sircl_comm_t c, struct tick *t)
+{
+	p2p_reap(c);
+	if (!c->trouble && comm_error(c, NULL) == SIRCL_SUCCESS) {
+		queue_more(c, t, P2P_RECV);
+		queue_more(c, t, P2P_SEND);
+	}
+	if (c->trouble && comm_error(c, NULL) == SIRCL_SUCCESS)
+		tell_trouble(c, t);
+	if (comm_error(c, NULL) != SIRCL_SUCCESS)
+		end_step(c, t);
+}
+
+void comm_pump(sircl_comm_t c)
+{
 	struct tick t;
-	sircl_result_t ret;
-	bool queued = false;
 
-	p->xfer = (struct xfer){ .done = 0 };
+	if (!p2p_busy(c))
+		return;
 	engine_lock(c->fabric->engine);
-	t = ctx_tick(&c->ctx);
-	ret = channel(c, &t, peer, &p->chan);
-	if (ret == SIRCL_SUCCESS)
-		queued = p->sends ? chan_send(p->chan, &t, buf, bytes, tag, &p->xfer)
-				  : chan_recv(p->chan, &t, buf, bytes, &p->xfer);
+	t = ctx_tick(c->ctx);
+	p2p_step(c, &t);
 	engine_unlock(c->fabric->engine);
-	CHECK(ret);
-	sircl_assert(queued); /* blocking calls, one at a time: the queue cannot be full */
-	return wait_for(p, peer, bytes);
 }
 
-static sircl_result_t transfer(sircl_comm_t c, const char *call, void *buf, size_t count, sircl_type_t type,
-			       int peer, sircl_stream_t stream, bool sends)
+void p2p_close_all(sircl_comm_t c, struct tick *t)
 {
-	struct p2p p = { .comm = c, .sends = sends };
-	size_t bytes, at = 0;
-	unsigned part = 0;
-
-	CHECK(device_check_stream(stream, call));
-	CHECK(check_type(call, type));
-	CHECK(check_buffer(call, "buf", buf, count));
-	CHECK(check_count(call, count, type, 1, &bytes));
-	if (peer < 0 || peer >= c->n || peer == c->rank)
-		return error_set(SIRCL_INVALID_ARGUMENT,
-				 "%s: peer %d is not allowed: another rank, 0 to %d (this is rank %d)", call,
-				 peer, c->n - 1, c->rank);
-	do {
-		size_t n = bytes - at < P2P_PART ? bytes - at : P2P_PART;
-		uint64_t tag = p2p_tag(type, count, part++);
-		sircl_result_t ret = one_part(&p, (char *)buf + at, n, tag, peer);
-
-		if (!sends && p.xfer.tagged && p.xfer.tag != tag)
-			return mismatch(c, peer, type, count, p.xfer.tag);
-		CHECK(ret);
-		at += n;
-	} while (at < bytes);
-	atomic_fetch_add_explicit(&c->ops, 1, memory_order_relaxed);
-	return SIRCL_SUCCESS;
-}
-
-sircl_result_t sircl_send(const void *buf, size_t count, sircl_type_t type, int peer, sircl_comm_t comm,
-			  sircl_stream_t stream)
-{
-	CHECK(api_begin(comm, "sircl_send", true));
-	return api_end(comm,
-		       transfer(comm, "sircl_send", (void *)(uintptr_t)buf, count, type, peer, stream, true));
-}
-
-sircl_result_t sircl_recv(void *buf, size_t count, sircl_type_t type, int peer, sircl_comm_t comm,
-			  sircl_stream_t stream)
-{
-	CHECK(api_begin(comm, "sircl_recv", true));
-	return api_end(comm, transfer(comm, "sircl_recv", buf, count, type, peer, stream, false));
+	for (int i = 0; i < c->n; i++) {
+		if (c->peer[i].chan)
+			chan_close(c->peer[i].chan, t);
+		c->peer[i].chan = NULL;
+	}
 }
 
 bool p2p_all_idle(const struct sircl_comm *c)
@@ -287,11 +357,104 @@ bool p2p_all_idle(const struct sircl_comm *c)
 	return true;
 }
 
-void p2p_close_all(sircl_comm_t c, struct tick *t)
+bool p2p_all_met(const struct sircl_comm *c)
 {
-	for (int i = 0; i < c->n; i++) {
-		if (c->peer[i].chan)
-			chan_close(c->peer[i].chan, t);
-		c->peer[i].chan = NULL;
-	}
+	for (int i = 0; i < c->n; i++)
+		if (c->peer[i].chan && chan_error(c->peer[i].chan)->code == SIRCL_SUCCESS &&
+		    !chan_is_open(c->peer[i].chan))
+			return false;
+	return true;
+}
+
+/* ---- the calls ---- */
+
+static sircl_result_t check(sircl_comm_t c, const char *call, const struct sircl_request *w,
+			    sircl_stream_t stream, bool alone, size_t *bytes)
+{
+	CHECK(device_check_stream(stream, call));
+	CHECK(check_type(call, w->type));
+	CHECK(check_buffer(call, "buf", w->buf, w->count));
+	CHECK(check_count(call, w->count, w->type, 1, bytes));
+	if (w->peer < 0 || w->peer >= c->n)
+		return error_set(SIRCL_INVALID_ARGUMENT,
+				 "%s: peer %d is no rank of communicator \"%s\": 0 to %d are allowed (this "
+				 "is rank %d)",
+				 call, w->peer, c->name, c->n - 1, c->rank);
+	if (w->peer == c->rank && alone)
+		return error_set(SIRCL_INVALID_USAGE,
+				 "%s: rank %d cannot wait for itself: put the send and the recv into one "
+				 "group, or use the _start forms",
+				 call, c->rank);
+	return SIRCL_SUCCESS;
+}
+
+static sircl_result_t issue(sircl_comm_t c, const char *call, const struct sircl_request *want,
+			    sircl_stream_t stream, sircl_request_t *handle)
+{
+	struct sircl_request *r;
+	size_t bytes;
+
+	CHECK(check(c, call, want, stream, !handle && !group_open(), &bytes));
+	CHECK(request_p2p(c, &r));
+	r->dir = want->dir;
+	r->peer = want->peer;
+	r->type = want->type;
+	r->count = want->count;
+	r->buf = want->buf;
+	r->bytes = bytes;
+	r->parts = bytes ? (unsigned)((bytes + P2P_PART - 1) / P2P_PART) : 1;
+	r->queued = r->done = 0;
+	return request_issue(r, handle);
+}
+
+static sircl_result_t call(sircl_comm_t c, const char *name, enum p2p_dir dir, const void *buf, size_t count,
+			   sircl_type_t type, int peer, sircl_stream_t stream, sircl_request_t *handle)
+{
+	const struct sircl_request want = {
+		.dir = dir, .peer = peer, .type = type, .count = count, .buf = (char *)(uintptr_t)buf
+	};
+	sircl_result_t ret = api_begin(c, name, API_DATA);
+
+	if (ret == SIRCL_SUCCESS)
+		ret = api_end(c, issue(c, name, &want, stream, handle));
+	group_note(ret);
+	return ret;
+}
+
+sircl_result_t sircl_send(const void *buf, size_t count, sircl_type_t type, int peer, sircl_comm_t comm,
+			  sircl_stream_t stream)
+{
+	return call(comm, "sircl_send", P2P_SEND, buf, count, type, peer, stream, NULL);
+}
+
+sircl_result_t sircl_recv(void *buf, size_t count, sircl_type_t type, int peer, sircl_comm_t comm,
+			  sircl_stream_t stream)
+{
+	return call(comm, "sircl_recv", P2P_RECV, buf, count, type, peer, stream, NULL);
+}
+
+static sircl_result_t no_request(const char *name)
+{
+	sircl_result_t ret = error_set(SIRCL_INVALID_ARGUMENT, "%s: request is NULL", name);
+
+	group_note(ret);
+	return ret;
+}
+
+sircl_result_t sircl_send_start(const void *buf, size_t count, sircl_type_t type, int peer, sircl_comm_t comm,
+				sircl_stream_t stream, sircl_request_t *request)
+{
+	if (!request)
+		return no_request("sircl_send_start");
+	*request = NULL;
+	return call(comm, "sircl_send", P2P_SEND, buf, count, type, peer, stream, request);
+}
+
+sircl_result_t sircl_recv_start(void *buf, size_t count, sircl_type_t type, int peer, sircl_comm_t comm,
+				sircl_stream_t stream, sircl_request_t *request)
+{
+	if (!request)
+		return no_request("sircl_recv_start");
+	*request = NULL;
+	return call(comm, "sircl_recv", P2P_RECV, buf, count, type, peer, stream, request);
 }

@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Requests: one running operation each. They come from pools of their communicator, so that nothing is
+ * allocated once as many have run at once as ever will; a collective's keeps its operation of the engine,
+ * with its tables, in the pool.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include "api/internal.h"
+#include "device/device.h"
+
+static sircl_result_t request_get(sircl_comm_t c, struct sircl_request **pool, struct sircl_request **out)
+{
+	struct sircl_request *r = *pool;
+
+	if (r) {
+		*pool = r->next;
+	} else {
+		r = calloc(1, sizeof(*r));
+		if (!r)
+			return error_set(SIRCL_NO_MEMORY, "rank %d has no memory for a request", c->rank);
+		r->comm = c;
+		atomic_fetch_add_explicit(&c->bytes, sizeof(*r), memory_order_relaxed);
+	}
+	r->magic = REQUEST_MAGIC;
+	r->state = REQUEST_COLLECTED;
+	r->next = r->more = NULL;
+	r->handle = NULL;
+	r->result = SIRCL_SUCCESS;
+	c->unfinished++;
+	*out = r;
+	return SIRCL_SUCCESS;
+}
+
+sircl_result_t request_coll(sircl_comm_t c, struct sircl_request **out)
+{
+	struct sircl_request *r = NULL;
+	sircl_result_t ret;
+
+	CHECK(request_get(c, &c->free_coll, &r));
+	r->is_coll = true;
+	if (c->team && !r->op) {
+		ret = op_create(c->team, &r->op);
+		if (ret != SIRCL_SUCCESS) {
+			request_release(r);
+			return ret;
+		}
+	}
+	*out = r;
+	return SIRCL_SUCCESS;
+}
+
+sircl_result_t request_p2p(sircl_comm_t c, struct sircl_request **out)
+{
+	return request_get(c, &c->free_p2p, out);
+}
+
+void request_release(struct sircl_request *r)
+{
+	struct sircl_request **pool = r->is_coll ? &r->comm->free_coll : &r->comm->free_p2p;
+
+	r->state = REQUEST_FREE;
+	r->magic = 0;
+	r->next = *pool;
+	*pool = r;
+	r->comm->unfinished--;
+}
+
+static void free_pool(sircl_comm_t c, struct sircl_request **pool)
+{
+	while (*pool) {
+		struct sircl_request *r = *pool;
+
+		*pool = r->next;
+		if (r->op && c->team) /* without: the child of a fork, where the engine is not ours */
+			op_destroy(r->op);
+		free(r);
+	}
+}
+
+void request_free_all(sircl_comm_t c)
+{
+	free_pool(c, &c->free_coll);
+	free_pool(c, &c->free_p2p);
+}
+
+/* One rank: every kind is a copy, and a pre-multiplied sum a product. */
+static void run_alone(sircl_comm_t c, const struct op_args *a)
+{
+	struct reduce_arg arg = { .ranks = 1, .scalar = a->scalar };
+	size_t bytes = a->count * type_size(a->type);
+
+	if (a->kind != COLL_BARRIER && bytes) {
+		if (coll_reduces(a->kind) && a->op == REDUCE_PREMUL_SUM)
+			reduce_run(a->type, a->op, REDUCE_SCALE, &arg, a->out, &a->in, 1, a->count);
+		else if (a->in != a->out)
+			memcpy(a->out, a->in, bytes);
+	}
+	atomic_fetch_add_explicit(&c->ops, 1, memory_order_relaxed);
+}
+
+static void start_coll(struct sircl_request *r)
+{
+	sircl_comm_t c = r->comm;
+	struct tick t;
+
+	if (!r->op) {
+		r->result = comm_error(c, NULL);
+		if (r->result == SIRCL_SUCCESS)
+			run_alone(c, &r->args);
+		r->state = REQUEST_DONE;
+		return;
+	}
+	t = ctx_tick(c->ctx);
+	r->result = engine_start(c->fabric->engine, &t, r->op);
+	if (r->result != SIRCL_SUCCESS)
+		r->state = REQUEST_DONE;
+}
+
+void request_start(struct sircl_request *r)
+{
+	r->state = REQUEST_RUNNING;
+	if (r->is_coll)
+		start_coll(r);
+	else if (r->peer == r->comm->rank)
+		self_start(r);
+	else
+		p2p_enqueue(r);
+}
+
+bool request_done(const struct sircl_request *r)
+{
+	return r->state == REQUEST_DONE || (r->state == REQUEST_RUNNING && r->op && op_done(r->op));
+}
+
+sircl_result_t request_result(const struct sircl_request *r)
+{
+	struct sircl_error e;
+
+	if (r->state != REQUEST_DONE && r->op)
+		return op_result(r->op, &e) == SIRCL_SUCCESS ? SIRCL_SUCCESS : error_again(&e);
+	if (r->result == SIRCL_SUCCESS || r->result == SIRCL_INVALID_USAGE)
+		return r->result;
+	return comm_error(r->comm, &e) == SIRCL_SUCCESS ? r->result : error_again(&e);
+}
+
+static sircl_result_t unmatched(const struct sircl_request *r)
+{
+	return error_set(SIRCL_INVALID_USAGE,
+			 "rank %d: sircl_%s to itself would wait for ever: its %s was not started, and this "
+			 "thread would have to: put both into one group, or start the other first",
+			 r->comm->rank, r->dir == P2P_SEND ? "send" : "recv",
+			 r->dir == P2P_SEND ? "recv" : "send");
+}
+
+static bool is_unmatched(const struct sircl_request *r)
+{
+	return !r->is_coll && r->peer == r->comm->rank && r->state == REQUEST_RUNNING;
+}
+
+void self_give_up(struct sircl_request *r)
+{
+	if (!is_unmatched(r))
+		return;
+	self_cancel(r);
+	r->state = REQUEST_DONE;
+	r->result = unmatched(r);
+}
+
+sircl_result_t request_issue(struct sircl_request *r, sircl_request_t *handle)
+{
+	sircl_result_t ret;
+
+	if (group_open()) {
+		group_collect(r, handle);
+		return SIRCL_SUCCESS;
+	}
+	request_start(r);
+	if (handle) {
+		*handle = r;
+		return SIRCL_SUCCESS;
+	}
+	self_give_up(r);
+	wait_requests(r);
+	ret = request_result(r);
+	request_release(r);
+	return ret;
+}
+
+/* ---- the public calls ---- */
+
+static sircl_result_t begin(sircl_request_t r, const char *call)
+{
+	if (r->magic != REQUEST_MAGIC)
+		return error_set(SIRCL_INVALID_ARGUMENT,
+				 "%s: not a request: pass what a _start call gave, until it has ended", call);
+	CHECK(api_begin(r->comm, call, API_ANY));
+	if (r->state == REQUEST_COLLECTED) /* by a group of another thread */
+		return api_end(r->comm,
+			       error_set(SIRCL_INVALID_USAGE,
+					 "%s: the request belongs to a group that has not ended", call));
+	return SIRCL_SUCCESS;
+}
+
+static sircl_result_t end(sircl_request_t *request)
+{
+	struct sircl_request *r = *request;
+	sircl_comm_t c = r->comm;
+	sircl_result_t ret = request_result(r);
+
+	*request = NULL;
+	request_release(r);
+	return api_end(c, ret);
+}
+
+sircl_result_t sircl_test(sircl_request_t *request, int *done)
+{
+	struct sircl_request *r;
+	struct tick t;
+	bool busy;
+
+	if (!request || !done)
+		return error_set(SIRCL_INVALID_ARGUMENT, "sircl_test: %s is NULL",
+				 request ? "done" : "request");
+	*done = 1;
+	r = *request;
+	if (!r)
+		return SIRCL_SUCCESS;
+	*done = 0;
+	CHECK(begin(r, "sircl_test"));
+	if (!request_done(r) && r->comm->team) {
+		t = ctx_tick(r->comm->ctx);
+		engine_drive(r->comm->fabric->engine, &t, &busy);
+		comm_pump(r->comm);
+	}
+	if (!request_done(r))
+		return api_end(r->comm, SIRCL_SUCCESS);
+	*done = 1;
+	return end(request);
+}
+
+sircl_result_t sircl_wait(sircl_request_t *request)
+{
+	struct sircl_request *r;
+
+	if (!request)
+		return error_set(SIRCL_INVALID_ARGUMENT, "sircl_wait: request is NULL");
+	r = *request;
+	if (!r)
+		return SIRCL_SUCCESS;
+	CHECK(begin(r, "sircl_wait"));
+	if (is_unmatched(r))
+		return api_end(r->comm, unmatched(r));
+	r->more = NULL;
+	wait_requests(r);
+	return end(request);
+}

@@ -69,8 +69,9 @@ $(BUILD)/libsircl.so.0: $(LIB_OBJ) libsircl/libsircl.map
 		-Wl,-z,nodelete,-z,relro,-z,now,--as-needed $(if $(SAN),,-Wl,-z,defs) -o $@ $(LIB_OBJ) -ldl -lm
 $(BUILD)/libsircl.so: $(BUILD)/libsircl.so.0
 	$(Q)ln -sf libsircl.so.0 $@
-# All paths of a sum must give equal bits: no contraction.
-$(BUILD)/libsircl/reduce/%.o: ALL_CFLAGS += -O3 -ffp-contract=off
+# All paths of a sum must give equal bits: no contraction. No flag of an exception is read, so arithmetic need not be
+# kept behind branches, which would keep it from being vectorised.
+$(BUILD)/libsircl/reduce/%.o: ALL_CFLAGS += -O3 -ffp-contract=off -fno-trapping-math
 $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
@@ -84,8 +85,8 @@ $(BUILD)/sircl: $(call obj,$(TOOL_SRC)) $(BUILD)/libsircl.a
 $(BUILD)/sircl-bench: $(call obj,$(BENCH_SRC)) $(BUILD)/libsircl.so
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -L$(BUILD) -lsircl -Wl,-rpath,'$$ORIGIN' $$(pkg-config --libs jansson) -lm
-# On the inner interfaces: one lane alone; four ranks in one thread (bench/instructions.sh).
-$(BUILD)/lane_pingpong $(BUILD)/ring_cost: $(BUILD)/%: $(BUILD)/bench/%.o $(BUILD)/libsircl.a
+# On the inner interfaces: one lane alone; four ranks in one thread (bench/instructions.sh); the arithmetic.
+$(BUILD)/lane_pingpong $(BUILD)/ring_cost $(BUILD)/reduce_rate: $(BUILD)/%: $(BUILD)/bench/%.o $(BUILD)/libsircl.a
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ -ldl -lm
 
@@ -109,7 +110,7 @@ $(BUILD)/tests/sim: $(SIM_SRC:tests/sim/%.c=$(BUILD)/sim-obj/%.o) $(BUILD)/libsi
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ -ldl -lm
-$(BUILD)/plant/libsircl/reduce/%.o: ALL_CFLAGS += -O3 -ffp-contract=off
+$(BUILD)/plant/libsircl/reduce/%.o: ALL_CFLAGS += -O3 -ffp-contract=off -fno-trapping-math
 $(BUILD)/plant/%.o: %.c
 	@mkdir -p $(@D)
 	$(call say,CC,$<)

@@ -96,14 +96,15 @@ KERNEL_INLINE void store_bf16(void *p, size_t i, float f)
 	((k_u16 *)p)[i] = (uint16_t)((u & F32_ABS) > F32_INF ? 0x7fc0u : r);
 }
 
+/* A subnormal is its fraction times the smallest normal number: that number with the fraction set, less it.
+ */
 KERNEL_INLINE float k_from_half(uint32_t h)
 {
-	uint32_t a = h & 0x7fffu, v = (a << 13) + (112u << 23);
-	uint32_t sub = k_bits((float)(int32_t)a * 0x1p-24f); /* below 2^-14 the value is a * 2^-24 */
+	const uint32_t one = 1u << 23, a = h & 0x7fffu, v = (a << 13) + 112u * one;
+	const uint32_t sub = k_bits(k_float(v + one) - k_float(113u * one));
+	const uint32_t r = a < 0x400u ? sub : a >= 0x7c00u ? v | F32_INF : v;
 
-	v = a < 0x400u ? sub : v;
-	v = a >= 0x7c00u ? v | F32_INF : v;
-	return k_float(v | (h & 0x8000u) << 16);
+	return k_float(r | (h & 0x8000u) << 16);
 }
 
 KERNEL_INLINE float load_f16(const void *p, size_t i)
@@ -119,12 +120,11 @@ KERNEL_INLINE float load_e5m2(const void *p, size_t i)
 
 KERNEL_INLINE float load_e4m3(const void *p, size_t i)
 {
-	uint32_t b = ((const k_u8 *)p)[i], a = b & 0x7fu, v = (a << 20) + (120u << 23);
-	uint32_t sub = k_bits((float)(int32_t)a * 0x1p-9f);
+	const uint32_t b = ((const k_u8 *)p)[i], one = 1u << 23, a = b & 0x7fu, v = (a << 20) + 120u * one;
+	const uint32_t sub = k_bits(k_float(v + one) - k_float(121u * one));
+	const uint32_t r = a < 8u ? sub : a == 0x7fu ? F32_NAN : v;
 
-	v = a < 8u ? sub : v;
-	v = a == 0x7fu ? F32_NAN : v;
-	return k_float(v | (b & 0x80u) << 24);
+	return k_float(r | (b & 0x80u) << 24);
 }
 
 /*
@@ -134,8 +134,8 @@ KERNEL_INLINE float load_e4m3(const void *p, size_t i)
  */
 KERNEL_INLINE uint32_t k_narrow(uint32_t a, int cut, uint32_t bias, uint32_t normal, float magic)
 {
-	uint32_t r = (a - (bias << 23) + (1u << (cut - 1)) - 1u + ((a >> cut) & 1u)) >> cut;
-	uint32_t sub = k_bits(k_float(a < normal ? a : 0) + magic) - k_bits(magic);
+	const uint32_t r = (a - (bias << 23) + (1u << (cut - 1)) - 1u + ((a >> cut) & 1u)) >> cut;
+	const uint32_t sub = k_bits(k_float(a < normal ? a : 0) + magic) - k_bits(magic);
 
 	return a < normal ? sub : r;
 }

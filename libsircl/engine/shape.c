@@ -132,8 +132,6 @@ static sircl_result_t round_of(struct op *op, const struct op_args *a)
 	size_t blocks = p->held + p->held_wide * widening(a->type), most, fit;
 
 	op->round = UINT32_MAX;
-	if (!blocks && p->nscratch && op->algo != ALGO_RING) /* a builder that does not say what it holds */
-		blocks = (size_t)t->cfg.n + widening(a->type);
 	if (!blocks)
 		return SIRCL_SUCCESS;
 	most = t->scratch_limit / (blocks * SCRATCH_DEPTH) / 64 * 64;

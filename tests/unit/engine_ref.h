@@ -55,7 +55,7 @@ static void ref_put(const struct ref_job *j, void *buf, size_t i, float f)
 		((float *)buf)[i] = f;
 }
 
-static float ref_round(const struct ref_job *j, float f)
+static float ref_rounded(const struct ref_job *j, float f)
 {
 	return j->type == SIRCL_BFLOAT16 ? ref_bf16_to_float(ref_float_to_bf16(f)) : f;
 }
@@ -79,7 +79,7 @@ static float ref_matchings(const struct ref_job *j, size_t i, bool first)
 		return ref_at(j, 0, i) + ref_at(j, 1, i);
 	a = ref_at(j, 0, i) + ref_at(j, first ? 1 : 3, i);
 	b = first ? ref_at(j, 2, i) + ref_at(j, 3, i) : ref_at(j, 1, i) + ref_at(j, 2, i);
-	return ref_round(j, a) + ref_round(j, b);
+	return ref_rounded(j, a) + ref_rounded(j, b);
 }
 
 static void ref_all_reduce_ring(const struct ref_job *j, void *out)
@@ -94,7 +94,7 @@ static void ref_all_reduce_ring(const struct ref_job *j, void *out)
 				volatile float s = ref_at(j, b + dir, i);
 
 				for (int k = 2; k <= j->n; k++)
-					s = ref_round(j, s + ref_at(j, b + dir * k, i));
+					s = ref_rounded(j, s + ref_at(j, b + dir * k, i));
 				ref_put(j, out, i, s);
 			}
 		}

@@ -373,7 +373,7 @@ static void ew_finish(struct ew *w, const struct ref_job *j)
 	free(expect);
 }
 
-static void ew_collective(struct ew *w, struct ref_job *j, unsigned in_place, unsigned registered)
+static inline void ew_collective(struct ew *w, struct ref_job *j, unsigned in_place, unsigned registered)
 {
 	ew_begin(w, j, in_place, registered);
 	for (int p = 0; p < w->cfg.n; p++)

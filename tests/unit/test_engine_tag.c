@@ -17,6 +17,17 @@ START_TEST(test_tag_text_names_the_call)
 	a.kind = COLL_ALL_GATHER;
 	op_tag_text(op_tag(4096 + 3, &a), text, sizeof(text));
 	ck_assert_str_eq(text, "all_gather of 1024 bfloat16, number 3");
+	a = (struct op_args){ .kind = COLL_BROADCAST, .count = 12, .type = SIRCL_FLOAT32, .root = 3 };
+	op_tag_text(op_tag(5, &a), text, sizeof(text));
+	ck_assert_str_eq(text, "broadcast of 12 float from rank 3, number 5");
+	a.kind = COLL_REDUCE;
+	a.op = REDUCE_PREMUL_SUM;
+	a.root = 63;
+	op_tag_text(op_tag(5, &a), text, sizeof(text));
+	ck_assert_str_eq(text, "reduce of 12 float, premul sum, to rank 63, number 5");
+	a.kind = COLL_BARRIER;
+	op_tag_text(op_tag(6, &a), text, sizeof(text));
+	ck_assert_str_eq(text, "barrier, number 6");
 	a.meeting = true;
 	op_tag_text(op_tag(9, &a), text, sizeof(text));
 	ck_assert_str_eq(text, "sircl_comm_finalize (or destroy), number 9");
@@ -44,6 +55,15 @@ START_TEST(test_tag_differs_in_everything_that_matters)
 	b.in = &x; /* where it lies does not */
 	b.out = &y;
 	ck_assert_uint_eq(op_tag(1, &a), op_tag(1, &b));
+	b = a;
+	b.root = 1; /* an all-reduce has no root */
+	ck_assert_uint_eq(op_tag(1, &a), op_tag(1, &b));
+	a.kind = b.kind = COLL_REDUCE;
+	ck_assert_uint_ne(op_tag(1, &a), op_tag(1, &b));
+	b = a;
+	b.op = REDUCE_PREMUL_SUM;
+	ck_assert_uint_ne(op_tag(1, &a), op_tag(1, &b));
+	b = a;
 	a.kind = b.kind = COLL_ALL_GATHER; /* and an all-gather has no operation */
 	b.op = SIRCL_MAX;
 	ck_assert_uint_eq(op_tag(1, &a), op_tag(1, &b));

@@ -24,7 +24,6 @@ struct proof {
 	int n, slices, nlanes;
 	int root; /* rank */
 	int pos_of[COLL_MAX_RANKS]; /* of a rank; prove_shape fills it in */
-	bool finishes; /* some step has PLAN_FINISH */
 	struct prove_lane lane[2 * COLL_MAX_RANKS];
 	int base[COLL_MAX_RANKS + 1]; /* first instance of each position */
 	bool alias; /* IN is OUT */

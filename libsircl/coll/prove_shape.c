@@ -35,8 +35,6 @@ static bool flags_ok(struct proof *f, const struct plan *p, int i)
 	if ((s->flags & PLAN_SCALE) && (s->nsrc != 1 || s->src[0].buf != PLAN_IN ||
 					s->dst.buf != PLAN_SCRATCH || s->flags != PLAN_SCALE))
 		return prove_fail(f, "position %d, step %d scales other than from IN to scratch", p->pos, i);
-	if (s->flags & PLAN_FINISH)
-		f->finishes = true;
 	return true;
 }
 
@@ -93,7 +91,7 @@ static bool scratch_ok(struct proof *f, const struct plan *p, sircl_result_t *er
 {
 	enum { UNUSED = -1 };
 	int *class = malloc((2u * p->nscratch + 1) * sizeof(class[0])), *wide = class + p->nscratch;
-	int nwide = 0, nheld = 0;
+	int nwide = 0, narrow = 0;
 	bool ok = true;
 
 	if (!class) {
@@ -112,15 +110,15 @@ static bool scratch_ok(struct proof *f, const struct plan *p, sircl_result_t *er
 			ok = prove_fail(f, "position %d, step %d uses scratch[%d] in another size", p->pos, i,
 					b);
 		nwide += class[b] == UNUSED && acc;
-		nheld += class[b] == UNUSED && !acc && !(s->flags & PLAN_FUSE);
+		narrow += class[b] == UNUSED && !acc && !(s->flags & PLAN_FUSE);
 		class[b] = c;
 		wide[b] = acc;
 	}
 	free(class);
-	if (ok && (f->plan[0]->held || f->plan[0]->held_wide) && (nheld > p->held || nwide > p->held_wide))
+	if (ok && (narrow > p->held || nwide > p->held_wide))
 		ok = prove_fail(f,
 				"position %d has %d scratch blocks and %d accumulators, held says %u and %u",
-				p->pos, nheld, nwide, p->held, p->held_wide);
+				p->pos, narrow, nwide, p->held, p->held_wide);
 	return ok;
 }
 
@@ -149,31 +147,34 @@ static bool waits_ok(struct proof *f, const struct plan *p, int i)
 	return true;
 }
 
-/* A fused RECV must lead into the next step alone. */
+static int touches(const struct plan_step *s, uint16_t scratch)
+{
+	int n = s->op != PLAN_SEND && s->dst.buf == PLAN_SCRATCH && s->dst.block == scratch;
+
+	for (int k = 0; k < s->nsrc; k++)
+		n += s->src[k].buf == PLAN_SCRATCH && s->src[k].block == scratch;
+	return n;
+}
+
+/* A fused RECV must lead into one source of the next step, and nowhere else: its scratch stays empty. */
 static bool fuse_ok(struct proof *f, const struct plan *p, int i)
 {
-	const struct plan_step *s = &p->step[i];
-	bool next = false;
+	const struct plan_step *s = &p->step[i], *next = s + 1;
 
 	if (!(s->flags & PLAN_FUSE))
 		return true;
-	if (s->op != PLAN_RECV || s->dst.buf != PLAN_SCRATCH || i + 1 >= p->nsteps ||
-	    p->step[i + 1].op != PLAN_REDUCE)
+	if (s->op != PLAN_RECV || s->dst.buf != PLAN_SCRATCH || i + 1 >= p->nsteps || next->op != PLAN_REDUCE)
 		return prove_fail(f, "position %d, step %d cannot be fused with the next", p->pos, i);
-	for (int j = 0; j < p->nsteps; j++) {
-		const struct plan_step *o = &p->step[j];
-
-		for (int k = 0; k < o->nsrc; k++) {
-			if (o->src[k].buf != PLAN_SCRATCH || o->src[k].block != s->dst.block)
-				continue;
-			if (j != i + 1)
-				return prove_fail(f,
-						  "position %d, step %d is fused, but step %d reads it too",
-						  p->pos, i, j);
-			next = true;
-		}
-	}
-	return next || prove_fail(f, "position %d, step %d is fused, but nothing reads it", p->pos, i);
+	if (touches(next, s->dst.block) != 1 ||
+	    (next->dst.buf == PLAN_SCRATCH && next->dst.block == s->dst.block))
+		return prove_fail(f, "position %d, step %d is fused, but the next does not read it once",
+				  p->pos, i);
+	for (int j = 0; j < p->nsteps; j++)
+		if (j != i && j != i + 1 && touches(&p->step[j], s->dst.block))
+			return prove_fail(f,
+					  "position %d, step %d is fused, but step %d uses its scratch too",
+					  p->pos, i, j);
+	return true;
 }
 
 /* The steps of one kind on one channel, in order. */

@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The prover, part 3: values. A value is a block of the data of the whole collective (its label), how often
- * each position's contribution is in it, and what was done to it; or it is not written yet. Computed in one
- * order; part 2 has shown that any other gives the same.
+ * each position's contribution is in it, in which order, and what was done to it; or it is not written yet.
+ * Computed in one order; part 2 has shown that any other gives the same.
  */
 #include <stdlib.h>
+#include <string.h>
 #include "coll/prove_internal.h"
 
 struct value {
 	int label; /* -1: not written */
 	bool wide; /* an accumulator: not of the type of the data */
 	bool scaled, finished; /* PLAN_SCALE, PLAN_FINISH */
+	uint64_t order; /* digest of the order of the sum and of its roundings */
+	int16_t first, last; /* ranks first..last one after the other, not rounded before the last; -1: no */
 	uint8_t times[COLL_MAX_RANKS]; /* by position */
 };
 
@@ -20,6 +23,12 @@ struct values {
 	int base[COLL_MAX_RANKS + 1]; /* first cell of a position */
 	int scaled; /* of the results so far: -1 none, 0, 1 */
 };
+
+static uint64_t mix(uint64_t x)
+{
+	x = (x ^ x >> 31) * 0x7fb5d329728ea185ull;
+	return (x ^ x >> 27) * 0x81dadef4bc2dd44dull;
+}
 
 static struct value *cell(const struct proof *f, const struct values *v, int pos, const struct plan_span *x,
 			  int slice)
@@ -77,6 +86,8 @@ static void fill_in(const struct proof *f, const struct values *v, int pos)
 
 			c->label = in_label(f, pos, b);
 			c->times[pos] = 1;
+			c->order = mix(f->plan[pos]->rank + 1u);
+			c->first = c->last = (int16_t)f->plan[pos]->rank;
 		}
 	}
 }
@@ -103,6 +114,12 @@ static bool read_one(struct proof *f, const struct values *v, int pos, int step,
 		return prove_fail(f, "position %d: step %d adds what is scaled to what is not", pos, step);
 	if (s->op == PLAN_REDUCE && c->finished)
 		return prove_fail(f, "position %d: step %d adds to %s, which is finished", pos, step, text);
+	if (k > 0 && (sum->first < 0 || c->first < 0 || c->first != c->last || c->first != sum->last + 1))
+		sum->first = -1;
+	else if (k == 0)
+		sum->first = c->first;
+	sum->last = c->last;
+	sum->order = k > 0 ? mix(sum->order) * 3 + c->order : c->order;
 	sum->label = c->label;
 	sum->scaled = c->scaled;
 	sum->finished = c->finished;
@@ -122,7 +139,7 @@ static bool finish_ok(struct proof *f, int pos, int step, const struct value *su
 
 	for (int q = 0; q < f->n; q++)
 		all = all && sum->times[q] > 0;
-	if (!f->finishes || !coll_reduces(f->kind) || f->n == 1 || all == finish)
+	if (!coll_reduces(f->kind) || f->n == 1 || all == finish)
 		return !finish || !sum->wide ||
 		       prove_fail(f, "position %d: step %d finishes a sum and does not round it", pos, step);
 	return prove_fail(f, "position %d: step %d %s", pos, step,
@@ -143,6 +160,10 @@ static bool start(struct proof *f, const struct values *v, int pos, int step, in
 	sum->wide = (s->flags & PLAN_ACC_OUT) != 0;
 	sum->scaled |= (s->flags & PLAN_SCALE) != 0;
 	sum->finished = (s->flags & PLAN_FINISH) != 0;
+	if (!sum->wide && !(s->flags & PLAN_SCALE))
+		sum->order = mix(sum->order + 5);
+	if (!sum->wide && sum->first != sum->last && (sum->first != 0 || sum->last != f->n - 1))
+		sum->first = -1;
 	return finish_ok(f, pos, step, sum);
 }
 
@@ -155,6 +176,25 @@ static void end(struct proof *f, const struct values *v, int pos, int step, int 
 		from = v->source[from];
 	if (s->op != PLAN_SEND)
 		*cell(f, v, pos, &s->dst, slice) = v->passing[from];
+}
+
+/* The order of a sum: the same wherever the result is, and that of the ranks where the plan says so. */
+static bool order_ok(struct proof *f, const struct values *v, int pos, int b, int slice)
+{
+	struct plan_span x = { PLAN_OUT, (uint16_t)b, (uint16_t)b };
+	const struct value *c = cell(f, v, pos, &x, slice), *other = cell(f, v, 0, &x, slice);
+	const char *order = f->plan[pos]->order;
+
+	if ((f->kind == COLL_ALL_REDUCE || f->kind == COLL_BARRIER) && c->order != other->order)
+		return prove_fail(
+			f,
+			"position %d: block %d of the result is summed in another order than on position 0",
+			pos, b);
+	if (coll_reduces(f->kind) && order && !strncmp(order, "rank order", 10) &&
+	    (c->first != 0 || c->last != f->n - 1))
+		return prove_fail(f, "position %d: block %d of the result is not summed in rank order", pos,
+				  b);
+	return true;
 }
 
 static bool result_block(struct proof *f, struct values *v, int pos, int b, int slice)
@@ -178,7 +218,7 @@ static bool result_block(struct proof *f, struct values *v, int pos, int b, int 
 		return prove_fail(f, "position %d: block %d of the result is %s, others are%s", pos, b,
 				  c->scaled ? "scaled" : "not scaled", c->scaled ? " not" : "");
 	v->scaled = c->scaled;
-	return true;
+	return order_ok(f, v, pos, b, slice);
 }
 
 /* Every block of OUT everywhere: every contribution that belongs there, once. */

@@ -63,6 +63,7 @@ struct interp_msg {
 
 struct interp_wire {
 	int n, started, posted, ended;
+	int over; /* so many are ended and released */
 	struct interp_msg *m;
 };
 
@@ -72,6 +73,7 @@ struct interp_node {
 	size_t block_max; /* elements of a scratch block */
 	uint64_t *done; /* by step: bit per slice; of a SEND: released */
 	int *slices; /* by step */
+	int *sum, nsums; /* REDUCEs and COPYs that are not done, in either order */
 	int *fused; /* by step: source of the next step that this RECV feeds, or -1 */
 };
 
@@ -81,8 +83,8 @@ struct interp {
 	struct interp_wire wire[COLL_MAX_RANKS][PLAN_CHANS]; /* by sender */
 	enum interp_end end;
 	uint64_t rnd;
-	bool finishes, moved, hurry, last_resort;
-	void *owned[12 * COLL_MAX_RANKS];
+	bool moved, hurry, last_resort;
+	void *owned[16 * COLL_MAX_RANKS];
 	int nowned;
 };
 
@@ -163,7 +165,7 @@ static inline uint64_t interp_total(const struct interp *w, size_t i)
 
 	for (int r = 0; r < w->cfg->n; r++)
 		sum += interp_given(r, i).sum * interp_scalar(w->cfg, r);
-	return w->cfg->n > 1 && w->finishes && coll_reduces(w->cfg->kind) ? interp_finish(sum) : sum;
+	return w->cfg->n > 1 && coll_reduces(w->cfg->kind) ? interp_finish(sum) : sum;
 }
 
 static inline uint64_t interp_want(const struct interp *w, int rank, size_t i)
@@ -425,7 +427,9 @@ static inline void interp_wire_pass(struct interp *w, int pos, int chan)
 			x->started++;
 		}
 	}
-	for (int k = 0; k < x->started && k < x->ended + w->cfg->window; k++) {
+	while (x->over < x->ended && x->m[x->over].released)
+		x->over++;
+	for (int k = x->over; k < x->started && k < x->ended + w->cfg->window; k++) {
 		m = &x->m[k];
 		if (m->posted && !m->ended && !interp_whole(w, m) && interp_may(w, LAZY_LAND, to, m->to_step))
 			interp_land(w, pos, chan, m);
@@ -509,24 +513,32 @@ static inline void interp_sum(struct interp *w, int pos, int step, int i)
 		interp_end_recv(w, pos, x);
 }
 
+static inline void interp_sums(struct interp *w, int pos)
+{
+	struct interp_node *d = &w->node[pos];
+	int left = 0;
+
+	for (int k = 0; k < d->nsums; k++) {
+		int step = d->sum[k], slices = d->slices[step];
+
+		for (int i = 0; i < slices; i++)
+			interp_sum(w, pos, step, i);
+		if (d->done[step] != (1ull << slices) - 1)
+			d->sum[left++] = step;
+	}
+	d->nsums = left;
+}
+
 static inline void interp_pass(struct interp *w)
 {
 	int first = (int)(interp_random(w) % (unsigned)w->cfg->n);
 
 	for (int k = 0; k < w->cfg->n; k++) {
-		int pos = (first + k) % w->cfg->n, n = w->node[pos].plan->nsteps;
+		int pos = (first + k) % w->cfg->n;
 
 		for (int c = 0; c < PLAN_CHANS; c++)
 			interp_wire_pass(w, pos, c);
-		for (int j = 0; j < n; j++) {
-			int step = w->cfg->backwards ? n - 1 - j : j, slices;
-
-			if (w->node[pos].plan->step[step].op < PLAN_REDUCE)
-				continue;
-			slices = interp_slices(w, pos, step);
-			for (int i = 0; i < slices; i++)
-				interp_sum(w, pos, step, i);
-		}
+		interp_sums(w, pos);
 	}
 }
 
@@ -637,12 +649,17 @@ static inline void interp_node_set(struct interp *w, int pos, const struct plan 
 	d->done = interp_alloc(w, p->nsteps, sizeof(d->done[0]));
 	d->fused = interp_alloc(w, p->nsteps, sizeof(d->fused[0]));
 	d->slices = interp_alloc(w, p->nsteps, sizeof(d->slices[0]));
+	d->sum = interp_alloc(w, p->nsteps, sizeof(d->sum[0]));
+	for (int k = 0; k < p->nsteps; k++) {
+		int step = c->backwards ? p->nsteps - 1 - k : k;
+
+		if (p->step[step].op >= PLAN_REDUCE)
+			d->sum[d->nsums++] = step;
+	}
 	for (int k = 0; k < p->nsteps; k++)
 		d->slices[k] = interp_count_slices(w, pos, k);
 	for (int k = 0; k < p->nsteps; k++)
 		d->fused[k] = c->fuse ? interp_feeds(p, k) : -1;
-	for (int k = 0; k < p->nsteps; k++)
-		w->finishes |= (p->step[k].flags & PLAN_FINISH) != 0;
 	if (!c->in_place)
 		b = interp_alloc(w, whole, sizeof(*a));
 	interp_noise(w, a, whole);

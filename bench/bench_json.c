@@ -61,11 +61,12 @@ void json_head(struct json_file *j, const struct options *o, const struct rank_f
 	put(j->root, "schema_version", json_integer(BENCH_SCHEMA_VERSION));
 	put(j->root, "program", json_string("sircl-bench"));
 	put(j->root, "library_version", json_string(version));
-	put(j->root, "collective", json_string(bench_coll_name(o->coll)));
+	put(j->root, "collective", json_string(options_what(o)));
 	put(j->root, "nranks", json_integer(n));
 	put(j->root, "algo", json_string(setting("SIRCL_ALGO")));
 	put(j->root, "transport", json_string(all[0].transport));
 	put(j->root, "memory", json_string(o->plain_memory ? "plain" : "alloc"));
+	put(j->root, "rotate", json_integer(o->rotate));
 	put(j->root, "iters", json_integer(o->iters));
 	put(j->root, "warmup_iters", json_integer(o->warmup));
 	put(j->root, "check", json_boolean(o->check));
@@ -88,15 +89,19 @@ void json_row(struct json_file *j, const struct options *o, const struct row *r)
 	static const char *const place[PLACES] = { [OUT_OF_PLACE] = "out_of_place", [IN_PLACE] = "in_place" };
 	json_t *x = json_object();
 
+	put(x, "collective", json_string(kind_info(r->kind)->name));
 	put(x, "size", json_integer((json_int_t)r->bytes));
 	put(x, "count", json_integer((json_int_t)r->count));
-	put(x, "type", json_string(bench_type_name(r->type)));
-	put(x, "redop", json_string(o->coll == BENCH_ALL_GATHER ? "none" : bench_op_name(r->op)));
-	put(x, "root", json_integer(-1));
+	put(x, "type", json_string(row_type(r)));
+	put(x, "redop", json_string(row_op(r)));
+	put(x, "root", json_integer(r->root));
 	for (int p = 0; p < PLACES; p++) {
 		const struct measured *m = &r->m[p];
-		json_t *y = json_object();
+		json_t *y = m->done ? json_object() : json_null();
 
+		put(x, place[p], y);
+		if (!m->done)
+			continue;
 		put(y, "time_us", json_real(m->mean));
 		put(y, "p50_us", json_real(m->p50));
 		put(y, "p99_us", json_real(m->p99));
@@ -106,7 +111,6 @@ void json_row(struct json_file *j, const struct options *o, const struct row *r)
 		put(y, "algbw_gbs", json_real(m->algbw));
 		put(y, "busbw_gbs", json_real(m->busbw));
 		put(y, "wrong", o->check ? json_integer((json_int_t)m->wrong) : json_null());
-		put(x, place[p], y);
 	}
 	if (o->digest) {
 		put(x, "digest", hex(r->digest));

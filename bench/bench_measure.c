@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Measuring. Every rank takes the time of each of its runs; the ranks then tell each other mean, percentiles
- * and wrong elements, so that all have the same row. Between runs there is no barrier: a collective is its
+ * and wrong elements, so that all have the same row. Between runs there is no barrier: an operation is its
  * own.
  */
 #include <stdlib.h>
@@ -14,6 +14,7 @@
 
 #define GUARD 256 /* bytes after the result that nobody may write */
 #define GUARD_BYTE 0x5c
+#define LATE_US 1000 /* how much later than the others a rank enters a barrier that is checked */
 
 struct report {
 	struct stats t;
@@ -28,85 +29,153 @@ static double now_us(void)
 	return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
 }
 
-static bool get_memory(struct bench *b, size_t bytes, void **p)
+/* Touched, so that no run meets a page for the first time. */
+static bool get_memory(struct bench *b, void **p)
 {
+	size_t bytes = b->o->max_bytes + GUARD;
+
 	if (b->o->plain_memory) {
 		if (posix_memalign(p, (size_t)sysconf(_SC_PAGESIZE), bytes)) {
 			fprintf(stderr, "sircl-bench: rank %d: no memory for %zu bytes\n", b->s->rank, bytes);
 			*p = NULL;
 			return false;
 		}
-		return true;
+	} else if (sircl_mem_alloc(b->s->comm, bytes, p) != SIRCL_SUCCESS) {
+		*p = NULL;
+		return session_failed(b->s, "sircl_mem_alloc");
 	}
-	return sircl_mem_alloc(b->s->comm, bytes, p) == SIRCL_SUCCESS ||
-	       session_failed(b->s, "sircl_mem_alloc");
+	memset(*p, 0, bytes);
+	return true;
 }
 
-bool bench_open(struct bench *b, const struct options *o, struct session *s)
+static void put_memory(const struct bench *b, void *p)
 {
-	*b = (struct bench){ .o = o, .s = s, .room = o->max_bytes };
+	if (b->o->plain_memory)
+		free(p);
+	else if (p)
+		sircl_mem_free(b->s->comm, p);
+}
+
+/* What no root needs of this rank is not allocated: large sizes leave no room for it. */
+static bool get_pair(struct bench *b, struct buffers *p)
+{
+	int rank = b->s->rank, n = b->s->n, root = b->o->root == ROOT_ALL ? rank : b->o->root;
+
+	return (!kind_in(b->kind, 1, rank, root, n) || get_memory(b, &p->send)) &&
+	       (!kind_out(b->kind, 1, rank, root, n) || get_memory(b, &p->recv));
+}
+
+bool bench_open(struct bench *b, const struct options *o, struct session *s, const struct rank_facts facts[],
+		enum bench_kind kind)
+{
+	*b = (struct bench){ .o = o, .s = s, .facts = facts, .kind = kind };
 	b->time = calloc((size_t)o->iters, sizeof(b->time[0]));
-	if (!b->time) {
-		fprintf(stderr, "sircl-bench: rank %d: no memory for %d times\n", s->rank, o->iters);
+	b->pair = calloc((size_t)o->rotate, sizeof(b->pair[0]));
+	if (!b->time || !b->pair) {
+		fprintf(stderr, "sircl-bench: rank %d: no memory for %d times and %d pairs of buffers\n",
+			s->rank, o->iters, o->rotate);
 		return false;
 	}
-	/* touched, so that no run meets a page for the first time */
-	if (!get_memory(b, o->max_bytes + GUARD, &b->send))
-		return false;
-	memset(b->send, 0, o->max_bytes + GUARD);
-	if (!get_memory(b, o->max_bytes + GUARD, &b->recv))
-		return false;
-	memset(b->recv, 0, o->max_bytes + GUARD);
+	for (int i = 0; i < o->rotate; i++)
+		if (!get_pair(b, &b->pair[i]))
+			return false;
 	return true;
 }
 
 void bench_close(struct bench *b)
 {
-	if (b->o->plain_memory) {
-		free(b->send);
-		free(b->recv);
-	} else {
-		if (b->send)
-			sircl_mem_free(b->s->comm, b->send);
-		if (b->recv)
-			sircl_mem_free(b->s->comm, b->recv);
+	for (int i = 0; b->pair && i < b->o->rotate; i++) {
+		put_memory(b, b->pair[i].send);
+		put_memory(b, b->pair[i].recv);
 	}
+	free(b->pair);
 	free(b->time);
 }
 
-/* This rank's input for a run in place. */
-static void *own_place(const struct bench *b, const struct row *r)
+/* What one run of this rank reads and writes: NULL where it has nothing. */
+struct place {
+	char *in, *out;
+	size_t in_count, out_count; /* elements */
+	bool shared; /* one is part of the other */
+};
+
+static struct place place_of(const struct bench *b, const struct row *r, int where, int pair)
 {
-	if (b->o->coll == BENCH_ALL_GATHER)
-		return (char *)b->recv + (size_t)b->s->rank * r->count * bench_type_size(r->type);
-	return b->recv;
+	size_t share = (size_t)b->s->rank * r->count * bench_type_size(r->type);
+	struct place p = { .in_count = kind_in(r->kind, r->count, b->s->rank, r->root, b->s->n),
+			   .out_count = kind_out(r->kind, r->count, b->s->rank, r->root, b->s->n) };
+
+	if (p.in_count)
+		p.in = b->pair[pair].send;
+	if (p.out_count)
+		p.out = b->pair[pair].recv;
+	if (where == OUT_OF_PLACE || !p.in || !p.out)
+		return p;
+	p.shared = true;
+	p.in = p.out;
+	if (p.in_count < p.out_count)
+		p.in += share;
+	else if (p.out_count < p.in_count)
+		p.out += share;
+	return p;
 }
 
-static bool run(struct bench *b, const struct row *r, int place)
+static struct verify_case verify_of(const struct bench *b, const struct row *r)
 {
-	const void *in = place == IN_PLACE ? own_place(b, r) : b->send;
-	sircl_result_t ret;
-
-	if (b->o->coll == BENCH_ALL_GATHER)
-		ret = sircl_all_gather(in, b->recv, r->count, r->type, b->s->comm, SIRCL_HOST);
-	else
-		ret = sircl_all_reduce(in, b->recv, r->count, r->type, r->op, b->s->comm, SIRCL_HOST);
-	return ret == SIRCL_SUCCESS ||
-	       session_failed(b->s, b->o->coll == BENCH_ALL_GATHER ? "sircl_all_gather" : "sircl_all_reduce");
+	return (struct verify_case){ .kind = r->kind,
+				     .type = r->type,
+				     .op = r->op,
+				     .count = r->count,
+				     .root = r->root,
+				     .n = b->s->n };
 }
 
-static bool time_it(struct bench *b, const struct row *r, int place, struct stats *t)
+static bool run(struct bench *b, const struct row *r, const struct place *p)
 {
-	verify_fill(r->type, place == IN_PLACE ? own_place(b, r) : b->send, r->count, b->s->rank, b->s->n);
-	for (int i = 0; i < b->o->warmup; i++)
-		if (!run(b, r, place))
+	struct kind_call c = { .kind = r->kind,
+			       .in = p->in,
+			       .out = p->out,
+			       .count = r->count,
+			       .type = r->type,
+			       .op = r->op,
+			       .root = r->root,
+			       .rank = b->s->rank,
+			       .n = b->s->n,
+			       .comm = b->s->comm };
+
+	return kind_run(&c) == SIRCL_SUCCESS || session_failed(b->s, kind_info(r->kind)->call);
+}
+
+static struct place next_place(struct bench *b, const struct row *r, int where)
+{
+	int pair = b->turn;
+
+	b->turn = (b->turn + 1) % b->o->rotate;
+	return place_of(b, r, where, pair);
+}
+
+static bool time_it(struct bench *b, const struct row *r, int where, struct stats *t)
+{
+	struct verify_case c = verify_of(b, r);
+	struct place p;
+
+	for (int i = 0; i < b->o->rotate; i++) {
+		p = place_of(b, r, where, i);
+		if (p.in)
+			verify_fill(&c, b->s->rank, p.in);
+	}
+	for (int i = 0; i < b->o->warmup; i++) {
+		p = next_place(b, r, where);
+		if (!run(b, r, &p))
 			return false;
+	}
 	if (!session_all(b->s, true)) /* start together */
 		return false;
 	for (int i = 0; i < b->o->iters; i++) {
 		double start = now_us();
 
-		if (!run(b, r, place))
+		p = next_place(b, r, where);
+		if (!run(b, r, &p))
 			return false;
 		b->time[i] = now_us() - start;
 	}
@@ -114,90 +183,162 @@ static bool time_it(struct bench *b, const struct row *r, int place, struct stat
 	return true;
 }
 
-/* recv and its guard are spoilt first, so that a result that was not written shows. */
-static bool run_fresh(struct bench *b, const struct row *r, int place, bool random)
+/* Result and guard are spoilt first, so that what was not written, or should not have been, shows. */
+static bool run_fresh(struct bench *b, const struct row *r, const struct place *p, bool random)
 {
-	void *in = place == IN_PLACE ? own_place(b, r) : b->send;
+	size_t size = bench_type_size(r->type);
+	struct verify_case c = verify_of(b, r);
 
-	memset(b->recv, 0xa5, r->bytes);
-	memset((char *)b->recv + r->bytes, GUARD_BYTE, GUARD);
-	if (random)
-		verify_fill_random(r->type, in, r->count, b->s->rank);
-	else
-		verify_fill(r->type, in, r->count, b->s->rank, b->s->n);
-	return run(b, r, place);
+	if (p->out) {
+		memset(p->out, 0xa5, p->out_count * size);
+		memset(p->out + p->out_count * size, GUARD_BYTE, GUARD);
+	}
+	if (p->in && random)
+		verify_fill_random(r->type, p->in, p->in_count, b->s->rank);
+	else if (p->in)
+		verify_fill(&c, b->s->rank, p->in);
+	return run(b, r, p);
 }
 
-static bool check_it(struct bench *b, const struct row *r, int place, uint64_t *wrong)
+/* The last rank that gets something has a wrong byte. */
+static void plant(struct bench *b, const struct row *r, const struct place *p)
 {
-	const unsigned char *guard = (unsigned char *)b->recv + r->bytes;
+	int last = b->s->n - 1;
+
+	if (!b->o->plant_error || b->planted || !r->bytes)
+		return;
+	while (last > 0 && !kind_out(r->kind, r->count, last, r->root, b->s->n))
+		last--;
+	b->planted = true;
+	if (b->s->rank == last)
+		p->out[p->out_count * bench_type_size(r->type) - 1] ^= 1;
+}
+
+/* The input is the caller's, but for the part of it that is the result. */
+static uint64_t changed_input(const struct verify_case *c, int rank, const struct place *p)
+{
+	size_t share = (size_t)rank * c->count;
+
+	if (!p->in)
+		return 0;
+	if (!p->shared)
+		return verify_kept(c, rank, p->in, 0, p->in_count);
+	if (p->in_count <= p->out_count)
+		return 0;
+	return verify_kept(c, rank, p->in, 0, share) +
+	       verify_kept(c, rank, p->in, share + c->count, p->in_count);
+}
+
+static bool check_it(struct bench *b, const struct row *r, int where, uint64_t *wrong)
+{
+	size_t size = bench_type_size(r->type);
+	struct verify_case c = verify_of(b, r);
+	struct place p = next_place(b, r, where);
 
 	*wrong = 0;
-	if (!run_fresh(b, r, place, false))
+	if (!run_fresh(b, r, &p, false))
 		return false;
-	if (b->o->plant_error && !b->planted && r->bytes) {
-		b->planted = true;
-		if (b->s->rank == b->s->n - 1)
-			((unsigned char *)b->recv)[r->bytes - 1] ^= 1;
-	}
-	*wrong = verify_result(b->o->coll, r->type, b->recv, r->count, b->s->n);
-	for (int i = 0; i < GUARD; i++)
-		*wrong += guard[i] != GUARD_BYTE;
-	if (place == OUT_OF_PLACE) /* the input is the caller's */
-		*wrong += verify_input(r->type, b->send, r->count, b->s->rank, b->s->n);
+	plant(b, r, &p);
+	*wrong = verify_result(&c, b->s->rank, p.out) + changed_input(&c, b->s->rank, &p);
+	/* where the result lies inside the input, what follows is input and looked at already */
+	if (p.out && !(p.shared && p.in_count > p.out_count))
+		for (int i = 0; i < GUARD; i++)
+			*wrong += (unsigned char)p.out[p.out_count * size + i] != GUARD_BYTE;
 	return true;
 }
 
-static double bus_factor(const struct bench *b)
+/* Each rank enters late once; nobody on the same machine, whose clock is the same, may have left before. */
+static bool check_barrier(struct bench *b, const struct row *r, uint64_t *wrong)
 {
-	double n = b->s->n;
+	struct {
+		double entered, left;
+	} mine, *all = calloc((size_t)b->s->n, sizeof(*all));
+	const struct rank_facts *me = &b->facts[b->s->rank];
+	struct place none = { 0 };
+	bool ok = all != NULL, early;
 
-	return b->o->coll == BENCH_ALL_GATHER ? (n - 1) / n : 2 * (n - 1) / n;
-}
-
-static void combine(const struct bench *b, const struct report all[], struct row *r, int place)
-{
-	struct measured *m = &r->m[place];
-
-	m->wrong = 0;
-	for (int k = 0; k < b->s->n; k++) {
-		if (all[k].t.mean > all[m->slowest].t.mean)
-			m->slowest = k;
-		m->wrong += all[k].wrong;
-		if (all[k].digest != all[0].digest)
-			r->same_bits = false;
+	*wrong = 0;
+	for (int late = 0; ok && late < b->s->n; late++) {
+		if (late == b->s->rank)
+			usleep(LATE_US);
+		mine.entered = now_us();
+		ok = run(b, r, &none);
+		mine.left = now_us();
+		if (b->o->plant_error && late == 0 && b->s->rank == b->s->n - 1)
+			mine.left = 0;
+		ok = ok && session_gather(b->s, &mine, all, sizeof(mine));
+		early = false;
+		for (int k = 0; ok && k < b->s->n; k++)
+			early = early || (b->facts[k].machine == me->machine && mine.left < all[k].entered);
+		*wrong += early;
 	}
-	m->mean = all[m->slowest].t.mean;
-	m->p50 = all[m->slowest].t.p50;
-	m->p99 = all[m->slowest].t.p99;
-	m->min = all[m->slowest].t.min;
-	m->max = all[m->slowest].t.max;
-	m->algbw = stats_bandwidth((double)r->bytes, m->mean);
-	m->busbw = m->algbw * bus_factor(b);
-	r->digest = verify_digest(r->digest, &all[0].digest, sizeof(all[0].digest));
+	free(all);
+	return ok;
 }
 
-bool bench_row(struct bench *b, size_t bytes, sircl_type_t type, sircl_op_t op, struct row *r)
+static void combine(const struct bench *b, const struct report all[], struct row *r, int where)
 {
-	size_t unit = bench_type_size(type) * (b->o->coll == BENCH_ALL_GATHER ? (size_t)b->s->n : 1);
-	struct report mine, *all = calloc((size_t)b->s->n, sizeof(*all));
+	const struct kind_info *kind = kind_info(r->kind);
+	struct measured *m = &r->m[where];
+
+	m->done = true;
+	for (int k = 0; k < b->s->n; k++) {
+		const struct report *of = &all[PLACES * k + where];
+
+		if (of->t.mean > all[PLACES * m->slowest + where].t.mean)
+			m->slowest = k;
+		m->wrong += of->wrong;
+		if (kind->same && of->digest != all[where].digest)
+			r->same_bits = false;
+		if (k == 0 || !kind->same)
+			r->digest = verify_digest(r->digest, &of->digest, sizeof(of->digest));
+	}
+	m->mean = all[PLACES * m->slowest + where].t.mean;
+	m->p50 = all[PLACES * m->slowest + where].t.p50;
+	m->p99 = all[PLACES * m->slowest + where].t.p99;
+	m->min = all[PLACES * m->slowest + where].t.min;
+	m->max = all[PLACES * m->slowest + where].t.max;
+	m->algbw = stats_bandwidth((double)r->bytes, m->mean);
+	m->busbw = m->algbw * kind_bus_factor(r->kind, b->s->n);
+}
+
+static bool one_place(struct bench *b, const struct row *r, int where, struct report *mine)
+{
+	struct place p;
+
+	if (!time_it(b, r, where, &mine->t))
+		return false;
+	if (b->o->check && !(r->kind == KIND_BARRIER ? check_barrier(b, r, &mine->wrong)
+						     : check_it(b, r, where, &mine->wrong)))
+		return false;
+	if (!b->o->digest)
+		return true;
+	p = next_place(b, r, where);
+	if (!run_fresh(b, r, &p, true))
+		return false;
+	if (p.out)
+		mine->digest = verify_digest(r->bytes, p.out, p.out_count * bench_type_size(r->type));
+	return true;
+}
+
+bool bench_row(struct bench *b, struct row *r)
+{
+	int places = kind_info(r->kind)->in_place ? PLACES : 1;
+	size_t unit = bench_type_size(r->type) * kind_unit(r->kind, b->s->n);
+	struct report mine[PLACES], *all = calloc((size_t)b->s->n * PLACES, sizeof(*all));
 	bool ok = all != NULL;
 
-	*r = (struct row){ .count = bytes / unit, .type = type, .op = op, .same_bits = true };
+	if (!ok)
+		fprintf(stderr, "sircl-bench: rank %d: no memory for results\n", b->s->rank);
+	memset(mine, 0, sizeof(mine));
+	r->count = r->bytes / unit;
 	r->bytes = r->count * unit;
-	for (int place = 0; ok && place < PLACES; place++) {
-		memset(&mine, 0, sizeof(mine));
-		ok = time_it(b, r, place, &mine.t);
-		if (ok && b->o->check)
-			ok = check_it(b, r, place, &mine.wrong);
-		if (ok && b->o->digest) {
-			ok = run_fresh(b, r, place, true);
-			mine.digest = verify_digest(r->bytes, b->recv, r->bytes);
-		}
-		ok = ok && session_gather(b->s, &mine, all, sizeof(mine));
-		if (ok)
-			combine(b, all, r, place);
-	}
+	r->same_bits = true;
+	for (int where = 0; ok && where < places; where++)
+		ok = one_place(b, r, where, &mine[where]);
+	ok = ok && session_gather(b->s, mine, all, sizeof(mine));
+	for (int where = 0; ok && where < places; where++)
+		combine(b, all, r, where);
 	free(all);
 	return ok;
 }

@@ -6,34 +6,46 @@
 
 /* One of out of place, in place. Times in us; those of the slowest rank. */
 struct measured {
+	bool done; /* this kind has this place */
 	double mean, p50, p99, min, max;
 	double algbw, busbw; /* GB/s */
 	int slowest; /* the rank with the largest mean */
-	uint64_t wrong; /* elements, on all ranks together */
+	uint64_t wrong; /* elements, on all ranks together; of a barrier: ranks that left too early */
 };
 
 enum { OUT_OF_PLACE, IN_PLACE, PLACES };
 
 struct row {
-	size_t bytes, count; /* of the larger buffer; elements of one rank's input */
+	enum bench_kind kind;
+	size_t bytes, count; /* of the larger buffer; elements as in the call */
 	sircl_type_t type;
 	sircl_op_t op;
+	int root; /* -1: this kind has none */
 	struct measured m[PLACES];
-	uint64_t digest; /* rank 0's */
-	bool same_bits; /* all ranks have this digest */
+	uint64_t digest; /* rank 0's; of all ranks where results differ by kind */
+	bool same_bits; /* false: ranks that must get the same do not */
+};
+
+struct buffers {
+	void *send, *recv; /* NULL: this rank needs none */
 };
 
 struct bench {
 	const struct options *o;
 	struct session *s;
-	void *send, *recv;
-	size_t room; /* bytes that results may take in recv; a guard follows */
+	const struct rank_facts *facts;
+	enum bench_kind kind;
+	struct buffers *pair; /* o->rotate */
+	int turn; /* the pair of the next run */
 	double *time; /* o->iters */
 	bool planted;
 };
 
-bool bench_open(struct bench *, const struct options *, struct session *); /* false: has said why */
+/* For rows of one kind. False: has said why; close it all the same. */
+bool bench_open(struct bench *, const struct options *, struct session *, const struct rank_facts[],
+		enum bench_kind);
 void bench_close(struct bench *);
-/* The same on all ranks; every rank gets the same row. False: has said why. */
-bool bench_row(struct bench *, size_t bytes, sircl_type_t, sircl_op_t, struct row *);
+/* `r` has kind, bytes (at most that many are used), type, op, root; the same on all ranks, and every rank
+ * gets the same row. False: has said why. */
+bool bench_row(struct bench *, struct row *r);
 #endif

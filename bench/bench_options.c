@@ -8,44 +8,52 @@
 #include <string.h>
 #include "bench_options.h"
 
-static const char *const colls[BENCH_COLLS] = {
-	[BENCH_ALL_REDUCE] = "all_reduce", [BENCH_ALL_GATHER] = "all_gather"
-};
+#define KIND_NAMES \
+	"all_reduce all_gather reduce_scatter broadcast reduce all_to_all gather scatter sendrecv barrier"
 
-const char *bench_coll_name(enum bench_coll c)
+const char *options_what(const struct options *o)
 {
-	return colls[c];
+	return o->nkinds == 1 ? kind_info(o->kinds[0])->name : "all";
 }
 
 void options_help(FILE *to)
 {
-	fputs("Usage: sircl-bench all_reduce|all_gather [options]\n"
+	fputs("Usage: sircl-bench KIND|all [options]\n"
 	      "\n"
-	      "Times a collective and checks every element of its result on every rank.\n"
+	      "Times an operation and checks every element of its result on every rank. KIND: all_reduce,\n"
+	      "all_gather, reduce_scatter, broadcast, reduce, all_to_all, gather, scatter, sendrecv (to the\n"
+	      "next rank, from the previous one, in a group), barrier. all: each of them, and a summary.\n"
 	      "\n"
 	      "  -b, --minbytes SIZE       smallest size (32M); K, M, G are powers of 1024\n"
 	      "  -e, --maxbytes SIZE       largest size (32M, or that of -b if larger)\n"
 	      "  -i, --stepbytes SIZE      added from size to size (1M)\n"
 	      "  -f, --stepfactor N        or: multiplied from size to size\n"
-	      "  -n, --iters N             timed runs of each size (20)\n"
-	      "  -w, --warmup_iters N      runs before them (5)\n"
+	      "  -n, --iters N             timed runs of each size (20; all: 5)\n"
+	      "  -w, --warmup_iters N      runs before them (5; all: 1)\n"
 	      "  -c, --check 0|1           check results (1)\n"
-	      "  -d, --datatype TYPE|all   float, bfloat16, .. (float)\n"
-	      "  -o, --op OP|all           sum, .. (sum)\n"
+	      "  -d, --datatype TYPE|all   int8 uint8 int32 uint32 int64 uint64 half float double bfloat16\n"
+	      "                            f8e4m3 f8e5m2 (float)\n"
+	      "  -o, --op OP|all           sum prod max min avg (sum)\n"
+	      "  -r, --root RANK|all       root of broadcast, reduce, gather, scatter (0)\n"
 	      "      --ranks N             start N ranks on this machine (else: those of sircl run)\n"
 	      "      --lanes N             lanes per cable (SIRCL_LANES)\n"
 	      "      --transport NAME      auto, shm, tcp (SIRCL_TRANSPORT)\n"
-	      "      --algo NAME           auto, two-matchings, exchange, ring, doubling (SIRCL_ALGO)\n"
+	      "      --algo NAME           auto, exchange, ring, .. (SIRCL_ALGO; see sircl params)\n"
 	      "      --memory alloc|plain  buffers from sircl_mem_alloc, or from malloc (alloc)\n"
+	      "      --rotate N            N pairs of buffers that take turns, so that none is warm (1)\n"
 	      "      --digest              one more run of each size on random values; prints a hash of the "
 	      "results\n"
+	      "      --csv FILE            results as comma-separated values, a line per size and place\n"
 	      "      --json FILE           results as JSON: with p50, p99 and the slowest rank\n"
-	      "      --plant-error         spoil one byte of one result: the check must fail\n"
+	      "      --plant-error         spoil one byte of one result of each kind: the check must fail\n"
 	      "  -h, --help\n"
 	      "\n"
-	      "Sizes are those of the larger buffer: all_gather's result. Times are means of a rank's runs; "
-	      "of all\n"
-	      "ranks the slowest counts. busbw: all_reduce algbw * 2(n-1)/n, all_gather algbw * (n-1)/n.\n"
+	      "Sizes are those of the larger buffer: all ranks' shares together for all_gather,\n"
+	      "reduce_scatter, all_to_all, gather and scatter. Times are means of a rank's runs; of all "
+	      "ranks\n"
+	      "the slowest counts. busbw is algbw times 2(n-1)/n for all_reduce, (n-1)/n for those five, 1 "
+	      "for\n"
+	      "the others. Checks are to the bit: the inputs are such that no order of a sum rounds.\n"
 	      "Exit status: 0 all right, 1 a check failed, 2 wrong usage, configuration or another error.\n",
 	      to);
 }
@@ -106,27 +114,57 @@ static bool parse_types(struct options *o, const char *s)
 	if (strcmp(s, "all") != 0)
 		return false;
 	o->ntypes = 0;
-	if (o->coll == BENCH_ALL_REDUCE) { /* those that this version reduces */
-		o->types[o->ntypes++] = SIRCL_FLOAT32;
-		o->types[o->ntypes++] = SIRCL_BFLOAT16;
-	} else {
-		for (int t = 0; t < SIRCL_TYPE_COUNT; t++)
-			o->types[o->ntypes++] = (sircl_type_t)t;
-	}
+	for (int t = 0; t < SIRCL_TYPE_COUNT; t++)
+		o->types[o->ntypes++] = (sircl_type_t)t;
 	return true;
 }
 
 static bool parse_ops(struct options *o, const char *s)
 {
 	o->nops = 1;
-	if (!strcmp(s, "all")) {
-		o->ops[0] = SIRCL_SUM;
+	if (bench_op_find(s, &o->ops[0]))
 		return true;
-	}
-	return bench_op_find(s, &o->ops[0]);
+	if (strcmp(s, "all") != 0)
+		return false;
+	o->nops = 0;
+	for (int op = 0; op < SIRCL_OP_COUNT; op++)
+		o->ops[o->nops++] = (sircl_op_t)op;
+	return true;
 }
 
-enum { OPT_RANKS = 256, OPT_LANES, OPT_TRANSPORT, OPT_ALGO, OPT_MEMORY, OPT_DIGEST, OPT_JSON, OPT_PLANT };
+static bool parse_root(struct options *o, const char *s)
+{
+	o->root = ROOT_ALL;
+	return !strcmp(s, "all") || parse_int(s, 0, INT_MAX, &o->root);
+}
+
+static bool parse_kind(struct options *o, const char *s)
+{
+	o->nkinds = 1;
+	if (kind_find(s, &o->kinds[0]))
+		return true;
+	if (strcmp(s, "all") != 0)
+		return false;
+	o->nkinds = 0;
+	for (int k = 0; k < KINDS; k++)
+		o->kinds[o->nkinds++] = (enum bench_kind)k;
+	o->iters = 5; /* hundreds of rows */
+	o->warmup = 1;
+	return true;
+}
+
+enum {
+	OPT_RANKS = 256,
+	OPT_LANES,
+	OPT_TRANSPORT,
+	OPT_ALGO,
+	OPT_MEMORY,
+	OPT_ROTATE,
+	OPT_DIGEST,
+	OPT_CSV,
+	OPT_JSON,
+	OPT_PLANT
+};
 
 static const struct option longs[] = {
 	{ "minbytes", required_argument, NULL, 'b' },
@@ -138,12 +176,15 @@ static const struct option longs[] = {
 	{ "check", required_argument, NULL, 'c' },
 	{ "datatype", required_argument, NULL, 'd' },
 	{ "op", required_argument, NULL, 'o' },
+	{ "root", required_argument, NULL, 'r' },
 	{ "ranks", required_argument, NULL, OPT_RANKS },
 	{ "lanes", required_argument, NULL, OPT_LANES },
 	{ "transport", required_argument, NULL, OPT_TRANSPORT },
 	{ "algo", required_argument, NULL, OPT_ALGO },
 	{ "memory", required_argument, NULL, OPT_MEMORY },
+	{ "rotate", required_argument, NULL, OPT_ROTATE },
 	{ "digest", no_argument, NULL, OPT_DIGEST },
+	{ "csv", required_argument, NULL, OPT_CSV },
 	{ "json", required_argument, NULL, OPT_JSON },
 	{ "plant-error", no_argument, NULL, OPT_PLANT },
 	{ "help", no_argument, NULL, 'h' },
@@ -182,6 +223,8 @@ static const char *one(struct options *o, int c, const char *arg, bool *max_give
 					     "bfloat16 f8e4m3 f8e5m2) or all";
 	case 'o':
 		return parse_ops(o, arg) ? NULL : "an operation (sum prod max min avg) or all";
+	case 'r':
+		return parse_root(o, arg) ? NULL : "a rank or all";
 	case OPT_RANKS:
 		return parse_int(arg, 1, 64, &o->ranks) ? NULL : "a number from 1 to 64";
 	case OPT_LANES:
@@ -195,9 +238,14 @@ static const char *one(struct options *o, int c, const char *arg, bool *max_give
 	case OPT_MEMORY:
 		o->plain_memory = !strcmp(arg, "plain");
 		return o->plain_memory || !strcmp(arg, "alloc") ? NULL : "alloc or plain";
+	case OPT_ROTATE:
+		return parse_int(arg, 1, 1 << 16, &o->rotate) ? NULL : "a number from 1 to 65536";
 	case OPT_DIGEST:
 		o->digest = true;
 		return NULL;
+	case OPT_CSV:
+		o->csv = arg;
+		return *arg ? NULL : "the name of a file";
 	case OPT_JSON:
 		o->json = arg;
 		return *arg ? NULL : "the name of a file";
@@ -217,7 +265,7 @@ enum options_result options_parse(struct options *o, int argc, char *argv[], cha
 {
 	bool max_given = false;
 	const char *want;
-	int c, which;
+	int c;
 
 	*o = (struct options){ .min_bytes = 32 << 20,
 			       .max_bytes = 32 << 20,
@@ -228,19 +276,17 @@ enum options_result options_parse(struct options *o, int argc, char *argv[], cha
 			       .ntypes = 1,
 			       .types = { SIRCL_FLOAT32 },
 			       .nops = 1,
-			       .ops = { SIRCL_SUM } };
+			       .ops = { SIRCL_SUM },
+			       .rotate = 1 };
 	if (argc < 2)
-		return bad(msg, n, "which collective? all_reduce or all_gather", NULL, "");
+		return bad(msg, n, "which kind? " KIND_NAMES, NULL, ", or all");
 	if (!strcmp(argv[1], "-h") || !strcmp(argv[1], "--help"))
 		return OPTIONS_HELP;
-	for (which = 0; which < BENCH_COLLS && strcmp(argv[1], colls[which]) != 0; which++)
-		;
-	if (which == BENCH_COLLS)
-		return bad(msg, n, "no such collective:", argv[1], ": all_reduce or all_gather");
-	o->coll = (enum bench_coll)which;
+	if (!parse_kind(o, argv[1]))
+		return bad(msg, n, "no such kind:", argv[1], ": " KIND_NAMES ", or all");
 	optind = 0; /* start afresh, whoever used getopt before */
 	opterr = 0;
-	while ((c = getopt_long(argc - 1, argv + 1, ":b:e:i:f:n:w:c:d:o:h", longs, &which)) != -1) {
+	while ((c = getopt_long(argc - 1, argv + 1, ":b:e:i:f:n:w:c:d:o:r:h", longs, NULL)) != -1) {
 		const char *given = argv[optind];
 
 		if (c == 'h')

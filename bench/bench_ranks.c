@@ -109,6 +109,22 @@ bool session_all(const struct session *s, bool ok)
 	return ok;
 }
 
+/* A kernel's own number: host names need not differ. 0: unknown. */
+static uint64_t this_machine(void)
+{
+	char id[64] = "";
+	FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
+	uint64_t h = 0;
+
+	if (!f)
+		return 0;
+	if (fgets(id, sizeof(id), f))
+		for (const char *c = id; *c; c++)
+			h = (h ^ (unsigned char)*c) * 0x100000001b3ull;
+	fclose(f);
+	return h;
+}
+
 bool session_facts(const struct session *s, struct rank_facts all[])
 {
 	sircl_info_t info = { .size = sizeof(info) };
@@ -121,6 +137,7 @@ bool session_facts(const struct session *s, struct rank_facts all[])
 	f.position = info.position;
 	f.next_lanes = info.next_lanes;
 	f.prev_lanes = info.prev_lanes;
+	f.machine = this_machine();
 	gethostname(f.host, sizeof(f.host) - 1);
 	memcpy(f.transport, info.transport, sizeof(f.transport));
 	return session_gather(s, &f, all, sizeof(f));

@@ -2,6 +2,7 @@
 /* Who takes part: starting local ranks, the communicator, small exchanges between all ranks. */
 #ifndef BENCH_RANKS_H
 #define BENCH_RANKS_H
+#include <stdint.h>
 #include "bench_options.h"
 
 struct session {
@@ -12,6 +13,7 @@ struct session {
 /* What every rank tells of itself. */
 struct rank_facts {
 	int pid, position, next_lanes, prev_lanes;
+	uint64_t machine; /* equal: one kernel, one monotonic clock */
 	char host[64], transport[16];
 };
 

@@ -13,6 +13,9 @@ const char *bench_op_name(sircl_op_t);
 bool bench_type_find(const char *name, sircl_type_t *);
 bool bench_op_find(const char *name, sircl_op_t *);
 
-/* Writes `v`, 0 <= v <= 256, as element i. Types without arithmetic here hold its bits. */
-void bench_put(sircl_type_t, void *buf, size_t i, uint32_t v);
+/* Significant binary digits of a float's type, the hidden one included; 0: whole numbers. */
+int bench_type_digits(sircl_type_t);
+/* The bits of v in a type of floats, rounded to nearest even as the public header says (those of up to 32
+ * bits by way of float). */
+uint64_t bench_bits(sircl_type_t, double v);
 #endif

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The modules of sircl-bench: command line, percentiles, inputs and checks, the table's layout. */
 #include <check.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "../../bench/bench_csv.h"
+#include "../../bench/bench_progress.h"
 #include "../../bench/bench_stats.h"
-#include "../../bench/bench_table.h"
 #include "../../bench/bench_verify.h"
 
 #define MAX_ARGS 40
@@ -51,9 +53,16 @@ START_TEST(test_bench_options_are_read)
 
 	ck_assert_int_eq(
 		parse(&o, "all_gather -b 8 -e 64M -f 4 -n 7 -w 0 -c 0 -d bfloat16 -o sum --ranks 4 --lanes 2 "
-			  "--transport tcp --algo ring --digest --json out.json --memory plain"),
+			  "--transport tcp --algo ring --digest --json out.json --csv out.csv --memory plain "
+			  "-r 3 "
+			  "--rotate 7"),
 		OPTIONS_OK);
-	ck_assert_int_eq(o.coll, BENCH_ALL_GATHER);
+	ck_assert_int_eq(o.nkinds, 1);
+	ck_assert_int_eq(o.kinds[0], KIND_ALL_GATHER);
+	ck_assert_str_eq(options_what(&o), "all_gather");
+	ck_assert_int_eq(o.root, 3);
+	ck_assert_int_eq(o.rotate, 7);
+	ck_assert_str_eq(o.csv, "out.csv");
 	ck_assert_uint_eq(o.min_bytes, 8);
 	ck_assert_uint_eq(o.max_bytes, 64 << 20);
 	ck_assert_int_eq(o.factor, 4);
@@ -70,10 +79,23 @@ START_TEST(test_bench_options_are_read)
 	ck_assert_int_eq(parse(&o, "all_reduce -b 1G"), OPTIONS_OK); /* above the default of -e */
 	ck_assert_uint_eq(o.max_bytes, 1 << 30);
 	ck_assert_int_eq(parse(&o, "all_reduce -d all -o all --plant-error"), OPTIONS_OK);
-	ck_assert_int_eq(o.ntypes, 2);
-	ck_assert(o.plant_error);
-	ck_assert_int_eq(parse(&o, "all_gather -d all"), OPTIONS_OK);
 	ck_assert_int_eq(o.ntypes, SIRCL_TYPE_COUNT);
+	ck_assert_int_eq(o.nops, SIRCL_OP_COUNT);
+	ck_assert(o.plant_error);
+	ck_assert_int_eq(parse(&o, "broadcast --root all"), OPTIONS_OK);
+	ck_assert_int_eq(o.root, ROOT_ALL);
+	ck_assert_int_eq(parse(&o, "all"), OPTIONS_OK); /* many rows, fewer runs of each */
+	ck_assert_int_eq(o.nkinds, KINDS);
+	ck_assert_int_eq(o.iters, 5);
+	ck_assert_int_eq(o.warmup, 1);
+	ck_assert_str_eq(options_what(&o), "all");
+	ck_assert_int_eq(parse(&o, "all -n 30"), OPTIONS_OK);
+	ck_assert_int_eq(o.iters, 30);
+	for (int k = 0; k < KINDS; k++) {
+		ck_assert_int_eq(parse(&o, kind_info((enum bench_kind)k)->name), OPTIONS_OK);
+		ck_assert_int_eq(o.nkinds, 1);
+		ck_assert_int_eq(o.kinds[0], k);
+	}
 }
 END_TEST
 
@@ -82,8 +104,12 @@ START_TEST(test_bench_options_refuse_with_one_sentence)
 	static const struct {
 		const char *line, *part;
 	} bad[] = {
-		{ "", "which collective" },
-		{ "broadcast", "no such collective: broadcast" },
+		{ "", "which kind" },
+		{ "alltoall", "no such kind: alltoall: all_reduce all_gather" },
+		{ "broadcast -r -2", "-2: not a rank or all" },
+		{ "broadcast --root x", "x: not a rank or all" },
+		{ "all_reduce --rotate 0", "0: not a number from 1" },
+		{ "all_reduce --csv", "needs a value" },
 		{ "all_reduce -b", "needs a value" },
 		{ "all_reduce --json", "needs a value" },
 		{ "all_reduce -b 12Q", "12Q: not a size" },
@@ -167,70 +193,267 @@ START_TEST(test_bench_percentiles_are_values_of_the_series)
 }
 END_TEST
 
-/* The sum as a plain rank would form it, rounding to bfloat16 after every addition, from the last rank down:
- * exact whatever the order. */
-START_TEST(test_bench_values_have_exact_sums)
+/* The value of an element's bits, read by the definition of its type and by nothing that the bench uses. */
+static double decode(sircl_type_t t, uint64_t bits)
 {
-	int inexact = 0;
+	static const struct {
+		int exponent, fraction;
+	} shape[SIRCL_TYPE_COUNT] = {
+		[SIRCL_FLOAT16] = { 5, 10 },  [SIRCL_BFLOAT16] = { 8, 7 },   [SIRCL_FLOAT32] = { 8, 23 },
+		[SIRCL_FLOAT64] = { 11, 52 }, [SIRCL_FLOAT8E4M3] = { 4, 3 }, [SIRCL_FLOAT8E5M2] = { 5, 2 }
+	};
+	int eb = shape[t].exponent, fb = shape[t].fraction, bias = (1 << (eb - 1)) - 1;
+	int e = (int)(bits >> fb & ((1u << eb) - 1));
+	double m = (double)(bits & ((1ull << fb) - 1)), sign = bits >> (eb + fb) & 1 ? -1 : 1;
 
-	for (int n = 1; n <= 64; n++)
-		for (size_t i = 0; i < 500; i++) {
-			uint32_t sum = 0;
-			float f = 0;
+	if (e == 0)
+		return sign * ldexp(m, 1 - bias - fb);
+	if (t == SIRCL_FLOAT8E4M3 ? e == 15 && m == 7 : e == (1 << eb) - 1)
+		return t == SIRCL_FLOAT8E4M3 || m != 0 ? NAN : sign * INFINITY;
+	return sign * ldexp(m + ldexp(1, fb), e - bias - fb);
+}
 
-			for (int r = n - 1; r >= 0; r--) {
-				uint16_t half;
-				uint32_t u;
+static const sircl_type_t floats[] = { SIRCL_FLOAT8E4M3, SIRCL_FLOAT8E5M2, SIRCL_FLOAT16,
+				       SIRCL_BFLOAT16,   SIRCL_FLOAT32,    SIRCL_FLOAT64 };
+#define FLOATS (sizeof(floats) / sizeof(floats[0]))
 
-				bench_put(SIRCL_BFLOAT16, &half, 0, verify_value(r, i, n));
-				u = (uint32_t)half << 16;
-				{
-					float x;
+/* Every value of the small types comes back, and what lies between two goes to the nearer, halves to even. */
+START_TEST(test_bench_bits_round_to_nearest_even)
+{
+	int bad = 0;
 
-					memcpy(&x, &u, 4);
-					f += x;
-				}
-				memcpy(&u, &f, 4);
-				inexact += (u & 0xffff) != 0;
-				sum += verify_value(r, i, n);
-			}
-			inexact += f != (float)sum || sum > 256;
+	for (size_t k = 0; k < 4; k++) {
+		sircl_type_t t = floats[k];
+		uint64_t sign = 1ull << (8 * bench_type_size(t) - 1);
+
+		for (uint64_t b = 0; b + 1 < sign; b++) {
+			double x = decode(t, b), y = decode(t, b + 1), half = (x + y) / 2;
+
+			if (!isfinite(x))
+				break;
+			bad += bench_bits(t, x) != b || bench_bits(t, -x) != (b | sign);
+			if (!isfinite(y) || fabs(x) < 1e-37) /* float32's own subnormals are not used */
+				continue;
+			bad += bench_bits(t, half) != (b & 1 ? b + 1 : b);
+			bad += bench_bits(t, half - (y - x) / 8) != b ||
+			       bench_bits(t, half + (y - x) / 8) != b + 1;
 		}
-	ck_assert_int_eq(inexact, 0);
+	}
+	ck_assert_int_eq(bad, 0);
+	ck_assert_uint_eq(bench_bits(SIRCL_FLOAT8E4M3, 448), 0x7e);
+	ck_assert_uint_eq(bench_bits(SIRCL_FLOAT8E4M3, 1e4), 0x7f);
+	ck_assert_uint_eq(bench_bits(SIRCL_FLOAT8E5M2, 1e6), 0x7c);
+	ck_assert_uint_eq(bench_bits(SIRCL_FLOAT16, -1e6), 0xfc00);
+	ck_assert_uint_eq(bench_bits(SIRCL_BFLOAT16, 0x1.fep127 * 1.004), 0x7f80);
+	ck_assert_uint_eq(bench_bits(SIRCL_FLOAT32, 1.5), 0x3fc00000);
+	ck_assert_uint_eq(bench_bits(SIRCL_FLOAT64, -2), 0xc000000000000000);
 }
 END_TEST
 
+static double combine(sircl_op_t op, double a, double b)
+{
+	switch (op) {
+	case SIRCL_PROD:
+		return a * b;
+	case SIRCL_MIN:
+		return a < b ? a : b;
+	case SIRCL_MAX:
+		return a > b ? a : b;
+	default:
+		return a + b;
+	}
+}
+
+/* However a library orders a sum or a product, no partial result needs rounding. */
+START_TEST(test_bench_floats_are_exact_in_any_order)
+{
+	int bad = 0;
+
+	for (size_t k = 0; k < FLOATS; k++)
+		for (int op = 0; op < SIRCL_AVG; op++)
+			for (int n = 1; n <= 64; n++)
+				for (size_t i = 0; i < 60; i++) {
+					struct verify_case c = { .type = floats[k],
+								 .op = (sircl_op_t)op,
+								 .n = n };
+					int step = n % 7 ? 7 : 5, r = (int)i % n;
+					double v, acc = 0;
+
+					if (n % step == 0)
+						step = 1;
+					for (int j = 0; j < n; j++, r = (r + step) % n) {
+						v = decode(c.type, verify_value(&c, r, i));
+						acc = j ? combine(c.op, acc, v) : v;
+						bad += decode(c.type, bench_bits(c.type, acc)) != acc;
+					}
+				}
+	ck_assert_int_eq(bad, 0);
+}
+END_TEST
+
+/* What comes out of integers, computed here in 128 bits or by hand. */
+START_TEST(test_bench_integers_wrap_and_averages_truncate)
+{
+	struct verify_case c = { .kind = KIND_ALL_REDUCE, .count = 200, .n = 5 };
+
+	for (int t = SIRCL_INT8; t <= SIRCL_UINT64; t++)
+		for (int op = 0; op < SIRCL_OP_COUNT; op++) {
+			size_t size = bench_type_size((sircl_type_t)t);
+			bool sign = t == SIRCL_INT8 || t == SIRCL_INT32 || t == SIRCL_INT64;
+			unsigned char out[200 * 8];
+
+			c.type = (sircl_type_t)t;
+			c.op = (sircl_op_t)op;
+			for (size_t i = 0; i < c.count; i++) {
+				__int128 acc = 0;
+				uint64_t res;
+
+				for (int r = 0; r < c.n; r++) {
+					uint64_t b = verify_value(&c, r, i);
+					__int128 v = sign && b >> (8 * size - 1)
+							     ? (__int128)b - ((__int128)1 << 8 * size)
+							     : (__int128)b;
+
+					if (!r)
+						acc = v;
+					else if (op == SIRCL_PROD)
+						acc = (__int128)((uint64_t)acc * (uint64_t)v);
+					else if (op == SIRCL_MIN)
+						acc = v < acc ? v : acc;
+					else if (op == SIRCL_MAX)
+						acc = v > acc ? v : acc;
+					else
+						acc += v;
+				}
+				res = (uint64_t)acc;
+				if (op == SIRCL_AVG)
+					res = sign ? (uint64_t)((int64_t)res / c.n) : res / 5;
+				memcpy(out + i * size, &res, size);
+			}
+			ck_assert_msg(verify_result(&c, 0, out) == 0, "%s %s",
+				      bench_type_name((sircl_type_t)t), bench_op_name((sircl_op_t)op));
+		}
+}
+END_TEST
+
+enum { N = 3, COUNT = 37, ROOM = N * COUNT * 8 };
+
+/* What this rank gets of a correct collective, from all ranks' inputs alone. */
+static void correct(const struct verify_case *c, int rank, char *const in[N], char *out)
+{
+	size_t size = bench_type_size(c->type), bytes = c->count * size;
+
+	switch (c->kind) {
+	case KIND_ALL_GATHER:
+	case KIND_GATHER:
+		for (int r = 0; r < N; r++)
+			memcpy(out + (size_t)r * bytes, in[r], bytes);
+		break;
+	case KIND_ALL_TO_ALL:
+		for (int r = 0; r < N; r++)
+			memcpy(out + (size_t)r * bytes, in[r] + (size_t)rank * bytes, bytes);
+		break;
+	case KIND_BROADCAST:
+		memcpy(out, in[c->root], bytes);
+		break;
+	case KIND_SCATTER:
+		memcpy(out, in[c->root] + (size_t)rank * bytes, bytes);
+		break;
+	case KIND_SENDRECV:
+		memcpy(out, in[(rank + N - 1) % N], bytes);
+		break;
+	default: /* sums of int8 or float64 */
+		for (size_t i = 0; i < c->count; i++) {
+			size_t at = i + (c->kind == KIND_REDUCE_SCATTER ? (size_t)rank * c->count : 0);
+			double d, sum = 0;
+			int8_t small = 0;
+
+			for (int r = 0; r < N; r++) {
+				small = (int8_t)(small + ((int8_t *)in[r])[at]);
+				memcpy(&d, in[r] + (c->type == SIRCL_FLOAT64 ? at : 0) * size,
+				       c->type == SIRCL_FLOAT64 ? 8 : 0);
+				sum = r && c->type == SIRCL_FLOAT64 ? sum + d : d;
+			}
+			if (c->type == SIRCL_FLOAT64)
+				memcpy(out + i * size, &sum, 8);
+			else
+				out[i] = (char)small;
+		}
+	}
+}
+
+/* For every kind: the right result passes, and each single byte that is changed is one wrong element. */
 START_TEST(test_bench_check_sees_every_single_wrong_byte)
 {
-	enum { N = 3, COUNT = 37 };
-	static const sircl_type_t types[] = { SIRCL_FLOAT32, SIRCL_BFLOAT16, SIRCL_INT8, SIRCL_FLOAT64 };
-	unsigned char buf[N * COUNT * 8];
+	enum bench_kind kind = (enum bench_kind)_i;
+	static char in[N][ROOM], out[ROOM];
+	char *const all[N] = { in[0], in[1], in[2] };
 
-	for (size_t k = 0; k < sizeof(types) / sizeof(types[0]); k++) {
-		size_t size = bench_type_size(types[k]);
+	for (int t = 0; t < 2; t++) {
+		struct verify_case c = { .kind = kind,
+					 .type = t ? SIRCL_FLOAT64 : SIRCL_INT8,
+					 .op = SIRCL_SUM,
+					 .count = COUNT,
+					 .root = 1,
+					 .n = N };
+		size_t size = bench_type_size(c.type);
 
-		for (size_t i = 0; i < COUNT; i++) {
-			uint32_t sum = 0;
-
-			for (int r = 0; r < N; r++)
-				sum += verify_value(r, i, N);
-			bench_put(types[k], buf, i, sum);
-		}
-		ck_assert_uint_eq(verify_result(BENCH_ALL_REDUCE, types[k], buf, COUNT, N), 0);
-		for (size_t b = 0; b < COUNT * size; b++) {
-			buf[b] ^= 1;
-			ck_assert_uint_eq(verify_result(BENCH_ALL_REDUCE, types[k], buf, COUNT, N), 1);
-			buf[b] ^= 1;
-		}
 		for (int r = 0; r < N; r++)
-			verify_fill(types[k], buf + (size_t)r * COUNT * size, COUNT, r, N);
-		ck_assert_uint_eq(verify_result(BENCH_ALL_GATHER, types[k], buf, COUNT, N), 0);
-		ck_assert_uint_eq(verify_input(types[k], buf + COUNT * size, COUNT, 1, N), 0);
-		ck_assert_uint_gt(verify_input(types[k], buf + COUNT * size, COUNT, 2, N), 0);
-		for (size_t b = 0; b < N * COUNT * size; b++) {
-			buf[b] ^= 0x80;
-			ck_assert_uint_eq(verify_result(BENCH_ALL_GATHER, types[k], buf, COUNT, N), 1);
-			buf[b] ^= 0x80;
+			verify_fill(&c, r, in[r]);
+		for (int r = 0; r < N; r++) {
+			size_t gives = kind_in(kind, COUNT, r, c.root, N),
+			       gets = kind_out(kind, COUNT, r, c.root, N);
+
+			correct(&c, r, all, out);
+			ck_assert_uint_eq(verify_result(&c, r, out), 0);
+			for (size_t b = 0; b < gets * size; b++) {
+				out[b] ^= (char)0x80;
+				ck_assert_uint_eq(verify_result(&c, r, out), 1);
+				out[b] ^= (char)0x80;
+			}
+			ck_assert_uint_eq(verify_kept(&c, r, in[r], 0, gives), 0);
+			for (size_t b = 0; b < gives * size; b++) {
+				size_t e = b / size;
+
+				in[r][b] ^= 1;
+				ck_assert_uint_eq(verify_kept(&c, r, in[r], 0, gives), 1);
+				ck_assert_uint_eq(verify_kept(&c, r, in[r], e, e + 1), 1);
+				ck_assert_uint_eq(verify_kept(&c, r, in[r], 0, e), 0);
+				in[r][b] ^= 1;
+			}
+			if (gives)
+				ck_assert_uint_gt(verify_kept(&c, (r + 1) % N, in[r], 0, COUNT), 0);
+		}
+	}
+}
+END_TEST
+
+START_TEST(test_bench_kinds_have_the_sizes_and_factors_of_nccl_tests)
+{
+	static const struct {
+		enum bench_kind kind;
+		size_t unit, in[2], out[2]; /* per count, of 4 ranks: on the root, on another */
+		double factor;
+	} want[] = {
+		{ KIND_ALL_REDUCE, 1, { 1, 1 }, { 1, 1 }, 1.5 },
+		{ KIND_ALL_GATHER, 4, { 1, 1 }, { 4, 4 }, 0.75 },
+		{ KIND_REDUCE_SCATTER, 4, { 4, 4 }, { 1, 1 }, 0.75 },
+		{ KIND_BROADCAST, 1, { 1, 0 }, { 1, 1 }, 1 },
+		{ KIND_REDUCE, 1, { 1, 1 }, { 1, 0 }, 1 },
+		{ KIND_ALL_TO_ALL, 4, { 4, 4 }, { 4, 4 }, 0.75 },
+		{ KIND_GATHER, 4, { 1, 1 }, { 4, 0 }, 0.75 },
+		{ KIND_SCATTER, 4, { 4, 0 }, { 1, 1 }, 0.75 },
+		{ KIND_SENDRECV, 1, { 1, 1 }, { 1, 1 }, 1 },
+		{ KIND_BARRIER, 1, { 0, 0 }, { 0, 0 }, 1 },
+	};
+
+	ck_assert_uint_eq(sizeof(want) / sizeof(want[0]), KINDS);
+	for (size_t k = 0; k < KINDS; k++) {
+		ck_assert_uint_eq(kind_unit(want[k].kind, 4), want[k].unit);
+		ck_assert(kind_bus_factor(want[k].kind, 4) == want[k].factor);
+		for (int r = 0; r < 2; r++) {
+			ck_assert_uint_eq(kind_in(want[k].kind, 10, r ? 3 : 2, 2, 4), 10 * want[k].in[r]);
+			ck_assert_uint_eq(kind_out(want[k].kind, 10, r ? 3 : 2, 2, 4), 10 * want[k].out[r]);
 		}
 	}
 }
@@ -297,18 +520,21 @@ static void print_foot(FILE *f, const void *t)
 
 static void print_head(FILE *f, const void *facts)
 {
-	table_head(f, &opt, facts, 1);
+	table_head(f, &opt, KIND_ALL_REDUCE, facts, 1);
 }
 
 START_TEST(test_bench_table_has_the_layout_of_nccl_tests)
 {
-	struct row r = { .bytes = 1024,
-			 .count = 512,
-			 .type = SIRCL_BFLOAT16,
-			 .op = SIRCL_SUM,
-			 .same_bits = true,
-			 .m = { { .mean = 9.876, .algbw = 0.104, .busbw = 0.156 },
-				{ .mean = 12345.6, .algbw = 1.5, .busbw = 2.25, .wrong = 3 } } };
+	struct row r = {
+		.bytes = 1024,
+		.count = 512,
+		.type = SIRCL_BFLOAT16,
+		.op = SIRCL_SUM,
+		.root = -1,
+		.same_bits = true,
+		.m = { { .done = true, .mean = 9.876, .algbw = 0.104, .busbw = 0.156 },
+		       { .done = true, .mean = 12345.6, .algbw = 1.5, .busbw = 2.25, .wrong = 3 } }
+	};
 	struct rank_facts facts = { .pid = 42, .host = "spark", .transport = "shm" };
 	struct totals t = { 0 };
 	char *s;
@@ -336,6 +562,7 @@ START_TEST(test_bench_table_has_the_layout_of_nccl_tests)
 	ck_assert_str_eq(s, "# Out of bounds values : 3 FAILED\n# Avg bus bandwidth    : 1.203 \n#\n");
 	free(s);
 	ck_assert_int_eq(parse(&opt, "all_gather -c 0 --digest"), OPTIONS_OK);
+	r.kind = KIND_ALL_GATHER;
 	r.digest = 0xabc;
 	r.same_bits = false;
 	s = printed(print_row, &r);
@@ -345,6 +572,104 @@ START_TEST(test_bench_table_has_the_layout_of_nccl_tests)
 	free(s);
 	totals_add(&t, &r);
 	ck_assert_uint_eq(t.wrong, 7); /* different bits count */
+	r.kind = KIND_SENDRECV;
+	r.m[IN_PLACE].done = false;
+	s = printed(print_row, &r);
+	ck_assert_ptr_nonnull(strstr(s, "      N/A     N/A     N/A    N/A  0000"));
+	free(s);
+	totals_add(&t, &r);
+	ck_assert_int_eq(t.values, 5);
+}
+END_TEST
+
+static void print_summary(FILE *f, const void *totals)
+{
+	table_summary(f, &opt, totals);
+}
+
+START_TEST(test_bench_summary_has_a_line_per_kind)
+{
+	struct totals t[KINDS] = { [KIND_SCATTER] = { .wrong = 4, .rows = 2 },
+				   [KIND_BARRIER] = { .rows = 1, .busbw = 3, .values = 2 } };
+	char *s, name[32];
+
+	ck_assert_int_eq(parse(&opt, "all"), OPTIONS_OK);
+	s = printed(print_summary, t);
+	for (int k = 0; k < KINDS; k++) {
+		snprintf(name, sizeof(name), "\n# %-14s ", kind_info((enum bench_kind)k)->name);
+		ck_assert_msg(strstr(s, name) != NULL, "%s", name);
+	}
+	ck_assert_ptr_nonnull(strstr(s, "# scatter             2           4      0.000  FAILED\n"));
+	ck_assert_ptr_nonnull(strstr(s, "# barrier             1           0      1.500  OK\n"));
+	ck_assert_ptr_nonnull(strstr(s, "# Out of bounds values : 4 FAILED\n"));
+	free(s);
+}
+END_TEST
+
+static void print_csv(FILE *f, const void *r)
+{
+	csv_head(f);
+	csv_row(f, &opt, 4, r);
+}
+
+START_TEST(test_bench_csv_has_a_line_per_place)
+{
+	struct row r = {
+		.kind = KIND_REDUCE,
+		.bytes = 64,
+		.count = 16,
+		.type = SIRCL_INT32,
+		.op = SIRCL_MAX,
+		.root = 2,
+		.m = { { .done = true, .mean = 1.5, .p50 = 1, .p99 = 2, .min = 0.5, .max = 3, .slowest = 1 },
+		       { .done = true, .wrong = 9 } }
+	};
+	char *s;
+
+	ck_assert_int_eq(parse(&opt, "reduce"), OPTIONS_OK);
+	s = printed(print_csv, &r);
+	ck_assert_str_eq(s,
+			 "kind,nranks,size,count,type,redop,root,place,time_us,p50_us,p99_us,min_us,max_us,"
+			 "slowest_rank,algbw_gbs,busbw_gbs,wrong,digest\n"
+			 "reduce,4,64,16,int32,max,2,out,1.500,1.000,2.000,0.500,3.000,1,0,0,0,\n"
+			 "reduce,4,64,16,int32,max,2,in,0.000,0.000,0.000,0.000,0.000,0,0,0,9,\n");
+	free(s);
+	r.m[IN_PLACE].done = false;
+	s = printed(print_csv, &r);
+	ck_assert_ptr_null(strstr(s, ",in,"));
+	free(s);
+}
+END_TEST
+
+START_TEST(test_bench_progress_counts_rows_and_is_for_terminals)
+{
+	struct options o;
+	struct progress p;
+	struct row r = { .kind = KIND_REDUCE };
+	char *text = NULL;
+	size_t n = 0;
+	FILE *f = open_memstream(&text, &n);
+
+	ck_assert_int_eq(parse(&o, "all_reduce -b 8 -e 64 -f 2 -d all -o all"), OPTIONS_OK);
+	ck_assert_int_eq(progress_total(&o, 4), 4 * 12 * 5);
+	ck_assert_int_eq(parse(&o, "gather -b 8 -e 64 -f 2 -o all -r all"), OPTIONS_OK);
+	ck_assert_int_eq(progress_total(&o, 4), 4 * 4);
+	ck_assert_int_eq(parse(&o, "all -b 8 -e 8 -o all -r all"), OPTIONS_OK);
+	ck_assert_int_eq(progress_total(&o, 3), 5 + 1 + 5 + 3 + 15 + 1 + 3 + 3 + 1 + 1);
+	progress_open(&p, f, 3, 100);
+	progress_step(&p, &r, 200);
+	fflush(f);
+	ck_assert_uint_eq(n, 0); /* no terminal */
+	p.to = f;
+	progress_step(&p, &r, 100.5); /* not long yet */
+	fflush(f);
+	ck_assert_uint_eq(n, 0);
+	progress_step(&p, &r, 103);
+	ck_assert_ptr_nonnull(strstr(text, "row 3 of 3, 3 s: reduce"));
+	progress_clear(&p);
+	ck_assert_str_eq(text + n - 4, "\r\033[K");
+	fclose(f);
+	free(text);
 }
 END_TEST
 
@@ -361,11 +686,17 @@ int main(void)
 	tcase_add_test(t, test_bench_options_refuse_with_one_sentence);
 	tcase_add_test(t, test_bench_sizes_end_at_the_largest);
 	tcase_add_test(t, test_bench_percentiles_are_values_of_the_series);
-	tcase_add_test(t, test_bench_values_have_exact_sums);
-	tcase_add_test(t, test_bench_check_sees_every_single_wrong_byte);
+	tcase_add_test(t, test_bench_bits_round_to_nearest_even);
+	tcase_add_test(t, test_bench_floats_are_exact_in_any_order);
+	tcase_add_test(t, test_bench_integers_wrap_and_averages_truncate);
+	tcase_add_loop_test(t, test_bench_check_sees_every_single_wrong_byte, 0, KINDS);
+	tcase_add_test(t, test_bench_kinds_have_the_sizes_and_factors_of_nccl_tests);
 	tcase_add_test(t, test_bench_digest_depends_on_every_byte_and_the_order);
 	tcase_add_test(t, test_bench_random_values_round_differently_in_different_orders);
 	tcase_add_test(t, test_bench_table_has_the_layout_of_nccl_tests);
+	tcase_add_test(t, test_bench_summary_has_a_line_per_kind);
+	tcase_add_test(t, test_bench_csv_has_a_line_per_place);
+	tcase_add_test(t, test_bench_progress_counts_rows_and_is_for_terminals);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);
 	bad = srunner_ntests_failed(r);

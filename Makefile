@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # libsircl. `make`, `make demo`, `make check`; `make help` lists the targets.
-# Variables: BUILD (output folder), CC, OPT, CFLAGS, LDFLAGS, SAN (sanitizer flags), V=1 (show commands).
+# Variables: BUILD (output folder), CC, OPT, CFLAGS, LDFLAGS, SAN (sanitizer flags), V=1 (show commands);
+# of install and uninstall: DESTDIR, PREFIX, and BINDIR, LIBDIR, INCLUDEDIR, PKGCONFIGDIR, MANDIR under it.
 BUILD   ?= build
 OPT     ?= -O2 -g
 SAN     ?=
@@ -8,6 +9,13 @@ CFLAGS  ?=
 LDFLAGS ?=
 Q       := $(if $(V),,@)
 say      = $(if $(V),,@printf '  %-7s %s\n' $(1) $(2);)
+
+PREFIX       ?= /usr/local
+BINDIR       ?= $(PREFIX)/bin
+LIBDIR       ?= $(PREFIX)/lib
+INCLUDEDIR   ?= $(PREFIX)/include
+PKGCONFIGDIR ?= $(LIBDIR)/pkgconfig
+MANDIR       ?= $(PREFIX)/share/man
 
 CSTD    := -std=gnu11
 WARN    := -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Wstrict-prototypes -Wmissing-prototypes -Wvla
@@ -35,7 +43,7 @@ PROGRAMS  := $(BUILD)/libsircl.a $(BUILD)/libsircl.so $(BUILD)/sircl $(if $(and 
 .DELETE_ON_ERROR:
 .SECONDARY:
 .PHONY: all programs tests table demo demo-run check check-run check-unit check-functional check-netns check-fresh check-long check-aarch64 check-valgrind lint \
-	check-plants format clean help setup-build setup-check
+	check-plants format clean help setup-build setup-check install uninstall
 
 all: table
 programs: $(PROGRAMS)
@@ -161,6 +169,38 @@ check-aarch64:
 check-valgrind: tests programs
 	@BUILD=$(BUILD) scripts/check-valgrind.sh
 
+# ---- install ----
+VERSION  := $(shell sed -n 's/^\#define SIRCL_VERSION_[MP][A-Z]* \([0-9]*\)$$/\1/p' include/sircl/sircl.h | paste -sd.)
+MAN      := man1/sircl.1 $(if $(filter %/sircl-bench,$(PROGRAMS)),man1/sircl-bench.1) man3/sircl.3 man7/sircl.7
+# Every function has a page, which is that of all.
+MAN_LINK := $(sort $(shell awk -F'\050' 'NF > 1 && match($$1, /sircl_[a-z_]+$$/) { print "man3/" substr($$1, RSTART) ".3" }' include/sircl/sircl.h))
+D        := $(DESTDIR)
+# sircl-bench finds the library where it is installed, also in a tree that is moved.
+install: programs
+	install -d $(D)$(BINDIR) $(D)$(LIBDIR) $(D)$(INCLUDEDIR)/sircl $(D)$(PKGCONFIGDIR) $(sort $(dir $(MAN:%=$(D)$(MANDIR)/%)))
+	install -m 755 $(BUILD)/sircl $(D)$(BINDIR)/sircl
+ifneq ($(filter %/sircl-bench,$(PROGRAMS)),)
+	$(CC) $(ALL_LDFLAGS) -o $(BUILD)/sircl-bench.install $(call obj,$(BENCH_SRC)) -L$(BUILD) -lsircl \
+		-Wl,-rpath,'$$ORIGIN/$(shell realpath -m --relative-to='$(BINDIR)' '$(LIBDIR)')' $$(pkg-config --libs jansson) -lm
+	install -m 755 $(BUILD)/sircl-bench.install $(D)$(BINDIR)/sircl-bench
+endif
+	install -m 755 $(BUILD)/libsircl.so.0 $(D)$(LIBDIR)/libsircl.so.$(VERSION)
+	ln -sf libsircl.so.$(VERSION) $(D)$(LIBDIR)/libsircl.so.0
+	ln -sf libsircl.so.0 $(D)$(LIBDIR)/libsircl.so
+	install -m 644 $(BUILD)/libsircl.a $(D)$(LIBDIR)/libsircl.a
+	install -m 644 include/sircl/sircl.h $(D)$(INCLUDEDIR)/sircl/sircl.h
+	printf '%s\n' 'prefix=$(PREFIX)' 'libdir=$(LIBDIR)' 'includedir=$(INCLUDEDIR)' '' 'Name: libsircl' \
+		'Description: Collectives on a switchless ring of machines' 'Version: $(VERSION)' \
+		'Libs: -L$${libdir} -lsircl' 'Libs.private: -pthread -ldl -lm' 'Cflags: -I$${includedir}' >$(D)$(PKGCONFIGDIR)/libsircl.pc
+	for m in $(MAN); do install -m 644 man/$${m#*/} $(D)$(MANDIR)/$$m || exit 1; done
+	for m in $(MAN_LINK); do ln -sf sircl.3 $(D)$(MANDIR)/$$m || exit 1; done
+# Folders that others may use as well stay.
+uninstall:
+	rm -f $(D)$(BINDIR)/sircl $(D)$(BINDIR)/sircl-bench $(D)$(LIBDIR)/libsircl.so.$(VERSION) $(D)$(LIBDIR)/libsircl.so.0 \
+		$(D)$(LIBDIR)/libsircl.so $(D)$(LIBDIR)/libsircl.a $(D)$(INCLUDEDIR)/sircl/sircl.h $(D)$(PKGCONFIGDIR)/libsircl.pc \
+		$(MAN:%=$(D)$(MANDIR)/%) $(D)$(MANDIR)/man1/sircl-bench.1 $(MAN_LINK:%=$(D)$(MANDIR)/%)
+	-rmdir $(D)$(INCLUDEDIR)/sircl
+
 C_FILES := $(shell git ls-files '*.c' '*.h' 2>/dev/null)
 SH_FILES := $(shell git ls-files '*.sh' .ci/run 2>/dev/null)
 format:
@@ -181,5 +221,7 @@ help:
 ## make check-long       10,000 simulator seeds, planted faults, speed gate
 ## make check-aarch64    cross build; unit tests and simulator under qemu (about 4 minutes)
 ## make check-valgrind   unit tests and simulator under valgrind
+## make install          under PREFIX (/usr/local), in DESTDIR if given: programs, libraries, header, libsircl.pc, man pages
+## make uninstall        removes what install has put there, with the same variables
 ## make lint, format     clang-format, clang-tidy, shellcheck, layering
 -include $(shell find $(BUILD) -name '*.d' -type f 2>/dev/null)

@@ -6,7 +6,7 @@
 set -u
 declare -A GROUP=(
 	[build]="gcc make pkg-config libc6-dev libsodium-dev libsodium23 libjansson-dev"
-	[check]="check strace iproute2 iputils-ping util-linux procps binutils python3"
+	[check]="check strace iproute2 iputils-ping util-linux procps binutils python3 groff-base"
 	[lint]="clang-format clang-tidy clang shellcheck"
 	[san]="clang valgrind"
 	[cross]="gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user"

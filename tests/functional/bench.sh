@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# sircl-bench as its users call it: exit codes, checks that bite, the same bits whatever carries them, JSON.
+# sircl-bench as its users call it: exit codes, checks that bite, every kind, the same bits whatever carries them, JSON.
 set -u
 B=${BUILD:-build}
 p=0 f=0
@@ -21,19 +21,26 @@ says() { if grep -q -- "$1" "$tmp/$2"; then ok "... and says: $1"; else bad "doe
 digest() { sed -n 's/^# Digest *: //p' "$tmp/out"; }
 few="-n 2 -w 1"
 
+kinds="all_reduce all_gather reduce_scatter broadcast reduce all_to_all gather scatter sendrecv barrier"
 for n in 1 2 3 4 5 8; do
-	# shellcheck disable=SC2086
-	expect 0 "all_reduce of $n ranks is right" all_reduce --ranks $n -b 2 -e 300K -f 7 -d all $few
-	# shellcheck disable=SC2086
-	expect 0 "all_gather of $n ranks is right" all_gather --ranks $n -b 8 -e 300K -f 9 -d all $few
+	expect 0 "every kind, type and operation of $n ranks is right" all --ranks $n -o all -d all -b 1 -e 1K -f 31 -n 1 -w 0
+	for k in $kinds; do
+		if grep -qE "^# $k +[1-9][0-9]* +0 +[0-9.]+  OK$" "$tmp/out"; then ok "... $k"; else bad "... no line for $k"; fi
+	done
 done
+# shellcheck disable=SC2086
+expect 0 "every root of 5 ranks is right, in turning buffers" all --ranks 5 -r all --rotate 3 -d bfloat16 -b 2 -e 300K -f 600 $few
 for algo in two-matchings doubling exchange ring; do
 	# shellcheck disable=SC2086
 	expect 0 "$algo is right for large data in small windows" all_reduce --ranks 4 --algo $algo -b 3M -e 3M -d bfloat16 $few
 done
-expect 1 "a planted error in an all-reduce fails the check" all_reduce --ranks 4 -b 1K -e 1K --plant-error
-says 'Out of bounds values : [1-9].* FAILED' out
-expect 1 "a planted error in an all-gather fails the check" all_gather --ranks 3 -b 1K -e 1K --plant-error
+for k in $kinds; do
+	# shellcheck disable=SC2086
+	expect 1 "a planted error in $k fails the check" $k --ranks 3 -b 1K -e 1K -d int8 --plant-error $few
+	says 'Out of bounds values : 1 FAILED' out
+done
+expect 1 "with all, each kind has its planted error" all --ranks 2 -b 1K -e 1K --plant-error
+says 'Out of bounds values : 10 FAILED' out
 expect 2 "a wrong option is refused before anything starts" all_reduce --ranks 4 --frobnicate
 says 'no such option: --frobnicate' err
 SIRCL_ALGO=banana expect 2 "an unknown SIRCL_ALGO is refused" all_reduce --ranks 2
@@ -41,7 +48,9 @@ says 'SIRCL_ALGO=banana' err
 says 'auto two-matchings exchange ring' err
 expect 2 "an algorithm that this fabric cannot have is refused" all_reduce --ranks 3 --algo two-matchings -b 8 -e 8
 says 'possible: auto, exchange, ring' err
-expect 2 "a type that cannot be summed yet is refused" all_reduce --ranks 2 -d int32 -b 8 -e 8
+expect 2 "a root that is no rank is refused" broadcast --ranks 2 -r 2 -b 8 -e 8
+says 'the 2 ranks are 0 to 1' err
+expect 2 "a CSV file that cannot be written is refused" all_reduce --ranks 2 -b 8 -e 8 --csv "$tmp/no/such/folder"
 expect 2 "a JSON file that cannot be written is refused" all_reduce --ranks 2 -b 8 -e 8 --json "$tmp/no/such/folder"
 expect 0 "help needs nothing" --help
 
@@ -81,6 +90,22 @@ if command -v python3 >/dev/null; then
 		        assert abs(m["busbw_gbs"] - m["algbw_gbs"] * 1.5) <= 1e-6 * m["busbw_gbs"]
 	PY
 	then ok "... and has what it should"; else bad "JSON: $(cat "$tmp/out.json")"; fi
+fi
+# shellcheck disable=SC2086
+expect 0 "CSV is written" all --ranks 3 -b 8 -e 64 -f 8 -d float --csv "$tmp/out.csv" $few
+if awk -F, 'NR == 1 { n = NF; next } NF != n || $17 != 0 || !($10 <= $11) { exit 1 } { seen[$1]++; rows++ } END { for (k in seen) kinds++; exit !(kinds == 10 && rows == 2 * 2 * 8 + 2 + 1) }' "$tmp/out.csv"; then
+	ok "... a line per size and place"
+else
+	bad "CSV: $(cat "$tmp/out.csv")"
+fi
+# on a terminal a long run says how far it is; elsewhere it does not
+if command -v script >/dev/null; then
+	how="$B/sircl-bench all_reduce --ranks 2 -b 8 -e 8 -i 8 -d all -o all -n 20000 -w 0"
+	timeout 60 script -qec "$how 2>&1 >/dev/null" /dev/null >"$tmp/out" 2>"$tmp/err" </dev/null
+	says 'row [0-9]* of 60, [0-9]* s: all_reduce, 8 bytes' out
+	# shellcheck disable=SC2086
+	timeout 60 $how >"$tmp/out" 2>"$tmp/err"
+	if [ -s "$tmp/err" ]; then bad "progress without a terminal"; else ok "without a terminal it does not"; fi
 fi
 # shellcheck disable=SC2086
 if timeout 60 "$B/sircl" run -n 3 -- "$B/sircl-bench" all_gather -b 1K -e 1K $few >"$tmp/out" 2>"$tmp/err" && [ "$(grep -c '^# Using devices' "$tmp/out")" = 1 ]; then

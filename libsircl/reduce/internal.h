@@ -11,8 +11,8 @@
 #include "reduce/reduce.h"
 
 #define REDUCE_SRC_MAX 4
-#define REDUCE_CHUNK 512 /* elements that pass through the wide buffers at once: two of 4 KiB, on the stack \
-			  */
+/* Elements that pass through the wide buffers at once: two of 4 KiB, on the stack. */
+#define REDUCE_CHUNK 512
 
 /* What a type is computed in. */
 enum reduce_wide { WIDE_F32, WIDE_F64, WIDE_I64, WIDE_U64, WIDES };

@@ -101,6 +101,17 @@ static void ref_all_reduce_ring(const struct ref_job *j, void *out)
 	}
 }
 
+/* On a line: the first half from position 0 upwards, the second from the other end downwards. */
+static float ref_pipeline(const struct ref_job *j, size_t i)
+{
+	bool up = i < ref_start(j->count, 2, 1);
+	volatile float s = ref_at(j, up ? 0 : j->n - 1, i);
+
+	for (int k = 1; k < j->n; k++)
+		s = ref_rounded(j, s + ref_at(j, up ? k : j->n - 1 - k, i));
+	return s;
+}
+
 /* The result every rank must have. */
 static void ref_result(const struct ref_job *j, void *out)
 {
@@ -121,6 +132,8 @@ static void ref_result(const struct ref_job *j, void *out)
 			s = ref_matchings(j, i, i < ref_start(j->count, 2, 1));
 		else if (j->algo == ALGO_DOUBLING)
 			s = ref_matchings(j, i, true);
+		else if (j->algo == ALGO_PIPELINE)
+			s = ref_pipeline(j, i);
 		else
 			for (int r = 1; r < j->n; r++)
 				s = s + ref_value(j, r, i);

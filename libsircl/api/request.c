@@ -189,6 +189,16 @@ sircl_result_t request_issue(struct sircl_request *r, sircl_request_t *handle)
 
 /* ---- the public calls ---- */
 
+/* The partner will not be started any more. */
+static void self_settle(struct sircl_request *r)
+{
+	if (!is_unmatched(r) || comm_error(r->comm, NULL) == SIRCL_SUCCESS)
+		return;
+	self_cancel(r);
+	r->state = REQUEST_DONE;
+	r->result = comm_error(r->comm, NULL);
+}
+
 static sircl_result_t begin(sircl_request_t r, const char *call)
 {
 	if (r->magic != REQUEST_MAGIC)
@@ -199,6 +209,7 @@ static sircl_result_t begin(sircl_request_t r, const char *call)
 		return api_end(r->comm,
 			       error_set(SIRCL_INVALID_USAGE,
 					 "%s: the request belongs to a group that has not ended", call));
+	self_settle(r);
 	return SIRCL_SUCCESS;
 }
 

@@ -185,6 +185,39 @@ START_TEST(test_engine_mismatch_ends_all_ranks_with_an_error)
 }
 END_TEST
 
+/* Both ranks only send, more than a window holds. */
+START_TEST(test_engine_two_roots_do_not_wait_for_each_other)
+{
+	static uint8_t buf[2][300000];
+	struct ew_cfg cfg = { .n = 2, .seed = (uint64_t)_i, .shape = (enum coll_shape)(_i % 2) };
+	struct sircl_error err;
+	bool named = false;
+	struct ew w;
+
+	ew_create(&w, &cfg);
+	for (int p = 0; p < 2; p++) {
+		struct op_args a = { .kind = COLL_BROADCAST,
+				     .in = buf[p],
+				     .out = buf[p],
+				     .count = sizeof(buf[p]),
+				     .type = SIRCL_UINT8,
+				     .root = w.rank_of[p] };
+
+		ck_assert_int_eq(op_prepare(w.node[p].op, &a), SIRCL_SUCCESS);
+		ew_start(&w, p);
+	}
+	ck_assert(sim_run(w.sim, ew_done, &w, sim_now(w.sim) + 5 * SEC));
+	for (int p = 0; p < 2; p++) {
+		ck_assert_int_ne(op_result(w.node[p].op, &err), SIRCL_SUCCESS);
+		named |= err.code == SIRCL_MISMATCH &&
+			 strstr(err.msg, "called broadcast of 300000 uint8 from rank 0, number 0") &&
+			 strstr(err.msg, "called broadcast of 300000 uint8 from rank 1, number 0");
+	}
+	ck_assert(named);
+	ew_destroy(&w);
+}
+END_TEST
+
 START_TEST(test_engine_late_rank_is_waited_for)
 {
 	struct ew_cfg cfg = { .n = 4, .seed = 3 };
@@ -277,6 +310,7 @@ int main(void)
 	tcase_add_test(c, test_engine_operations_survive_the_loss_of_any_lane_at_any_put);
 	tcase_add_test(c, test_engine_random_faults_change_no_bit);
 	tcase_add_test(c, test_engine_mismatch_ends_all_ranks_with_an_error);
+	tcase_add_loop_test(c, test_engine_two_roots_do_not_wait_for_each_other, 0, 6);
 	tcase_add_test(c, test_engine_late_rank_is_waited_for);
 	tcase_add_test(c, test_engine_frozen_rank_is_an_error_everywhere_after_the_limit);
 	tcase_add_test(c, test_engine_dead_rank_ends_the_operation_everywhere);

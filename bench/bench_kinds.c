@@ -15,7 +15,7 @@ static const struct kind_info kinds[KINDS] = {
 	[KIND_ALL_TO_ALL] = { "all_to_all", "sircl_all_to_all", .in_place = true, .whole = true },
 	[KIND_GATHER] = { "gather", "sircl_gather", .rooted = true, .in_place = true, .whole = true },
 	[KIND_SCATTER] = { "scatter", "sircl_scatter", .rooted = true, .in_place = true, .whole = true },
-	[KIND_SENDRECV] = { "sendrecv", "sircl_send and sircl_recv" },
+	[KIND_SENDRECV] = { "sendrecv", "sircl_send and sircl_recv", .in_place = false },
 	[KIND_BARRIER] = { "barrier", "sircl_barrier", .same = true },
 };
 

@@ -210,7 +210,7 @@ static void plant(struct bench *b, const struct row *r, const struct place *p)
 	while (last > 0 && !kind_out(r->kind, r->count, last, r->root, b->s->n))
 		last--;
 	b->planted = true;
-	if (b->s->rank == last)
+	if (b->s->rank == last && p->out)
 		p->out[p->out_count * bench_type_size(r->type) - 1] ^= 1;
 }
 

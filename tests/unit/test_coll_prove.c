@@ -102,8 +102,11 @@ static int prove_roots(struct plan_key *k)
 
 	for (int i = 0; i < 3; i++) {
 		k->root = (uint16_t)(i == 0 ? 0 : i == 1 ? k->n - 1 : rnd(k->n));
-		prove_built(k);
-		proved++;
+		for (int scaled = 0; scaled <= (coll_reduces(k->kind) && k->n > 1); scaled++) {
+			k->scaled = scaled;
+			prove_built(k);
+			proved++;
+		}
 		if (!coll_has_root(k->kind))
 			break;
 	}
@@ -140,7 +143,26 @@ END_TEST
 START_TEST(test_coll_one_rank_and_many_are_proved)
 {
 	ck_assert_int_ge(prove_all(1, 1, 1), 4);
-	ck_assert_int_gt(prove_all(24, 24, 1), 0);
+	ck_assert_int_gt(prove_all(23, 23, 1), 0);
+}
+END_TEST
+
+START_TEST(test_coll_sixty_four_ranks_are_proved)
+{
+	static const struct {
+		enum coll_kind kind;
+		enum coll_algo algo;
+	} spot[] = { { COLL_ALL_REDUCE, ALGO_RING },     { COLL_BROADCAST, ALGO_PIPELINE },
+		     { COLL_REDUCE_SCATTER, ALGO_RING }, { COLL_REDUCE, ALGO_PIPELINE },
+		     { COLL_ALL_GATHER, ALGO_EXCHANGE }, { COLL_GATHER, ALGO_EXCHANGE } };
+
+	for (size_t i = 0; i < sizeof(spot) / sizeof(spot[0]); i++) {
+		struct plan_key k;
+
+		key_init(&k, spot[i].kind, spot[i].algo, SHAPE_RING, 64, SHUFFLED);
+		k.root = coll_has_root(k.kind) ? 17 : 0;
+		prove_built(&k);
+	}
 }
 END_TEST
 
@@ -363,6 +385,96 @@ START_TEST(test_prover_catches_unpaired_and_malformed_steps)
 }
 END_TEST
 
+START_TEST(test_prover_catches_a_finish_or_a_scale_out_of_place)
+{
+	struct set s = build(COLL_ALL_REDUCE, ALGO_EXCHANGE, SHAPE_RING, 5, SHUFFLED);
+	struct plan_key k;
+	struct plan_step *x;
+
+	s.plan[1]->step[find(s.plan[1], PLAN_REDUCE, 0, 1)].flags &= (uint8_t)~PLAN_FINISH;
+	expect(COLL_ALL_REDUCE, &s, 4, "without PLAN_FINISH");
+	s = build(COLL_ALL_REDUCE, ALGO_RING, SHAPE_RING, 4, IDENTITY);
+	s.plan[2]->step[find(s.plan[2], PLAN_REDUCE, 0, 0)].flags |= PLAN_FINISH;
+	expect(COLL_ALL_REDUCE, &s, 4, "not all contributions");
+	key_init(&k, COLL_ALL_REDUCE, ALGO_EXCHANGE, SHAPE_RING, 3, IDENTITY);
+	k.scaled = true;
+	s = build_key(&k);
+	x = &s.plan[2]->step[find(s.plan[2], PLAN_REDUCE, 0, 0)];
+	ck_assert_uint_eq(x->flags, PLAN_SCALE);
+	s.plan[2]->step[find(s.plan[2], PLAN_SEND, PLAN_NEXT, 0)].src[0] = x->src[0];
+	expect(COLL_ALL_REDUCE, &s, 4, "reads IN past the scaling");
+	s = build_key(&k);
+	x = &s.plan[0]->step[find(s.plan[0], PLAN_REDUCE, 0, 0)];
+	x->flags = 0;
+	expect(COLL_ALL_REDUCE, &s, 4, "scaled to what is not");
+}
+END_TEST
+
+START_TEST(test_prover_catches_the_wrong_order_of_a_sum)
+{
+	struct set s = build(COLL_ALL_REDUCE, ALGO_EXCHANGE, SHAPE_RING, 4, SHUFFLED);
+	struct plan_step *r = &s.plan[3]->step[find(s.plan[3], PLAN_REDUCE, 0, 0)];
+	struct plan_span t = r->src[1];
+
+	r->src[1] = r->src[2];
+	r->src[2] = t;
+	expect(COLL_ALL_REDUCE, &s, 4, "another order than on position 0");
+	s = build(COLL_REDUCE_SCATTER, ALGO_EXCHANGE, SHAPE_LINE, 4, IDENTITY);
+	r = &s.plan[1]->step[find(s.plan[1], PLAN_REDUCE, 0, 0)];
+	ck_assert_uint_eq(r->nsrc, 4);
+	t = r->src[1];
+	r->src[1] = r->src[2];
+	r->src[2] = t;
+	expect(COLL_REDUCE_SCATTER, &s, 4, "not summed in rank order");
+}
+END_TEST
+
+START_TEST(test_prover_catches_data_in_the_wrong_place)
+{
+	struct set s = build(COLL_ALL_TO_ALL, ALGO_EXCHANGE, SHAPE_LINE, 3, SHUFFLED);
+	struct plan_step *x = &s.plan[0]->step[find(s.plan[0], PLAN_SEND, PLAN_NEXT, 0)];
+
+	x->src[0].block = x->src[0].as =
+		(uint16_t)((x->src[0].block + s.plan[0]->parts) % s.plan[0]->nblocks);
+	expect(COLL_ALL_TO_ALL, &s, 4, "of the data, not");
+	s = build(COLL_BROADCAST, ALGO_EXCHANGE, SHAPE_RING, 4, IDENTITY); /* from rank 0 */
+	x = &s.plan[1]->step[find(s.plan[1], PLAN_SEND, PLAN_NEXT, 0)];
+	x->src[0].buf = PLAN_IN;
+	expect(COLL_BROADCAST, &s, 4, "does not have");
+	s = build(COLL_GATHER, ALGO_EXCHANGE, SHAPE_LINE, 4, IDENTITY);
+	x = &s.plan[1]->step[find(s.plan[1], PLAN_RECV, PLAN_NEXT, 0)];
+	x->dst = (struct plan_span){ PLAN_OUT, x->dst.as, x->dst.as };
+	expect(COLL_GATHER, &s, 4, "does not have");
+}
+END_TEST
+
+START_TEST(test_prover_catches_scratch_used_again_too_early_or_too_much)
+{
+	struct set s = build(COLL_GATHER, ALGO_EXCHANGE, SHAPE_LINE, 6, IDENTITY);
+	int again = 0;
+
+	for (int p = 0; p < s.n; p++)
+		for (int i = 0; i < s.plan[p]->nsteps && !again; i++) {
+			struct plan_step *x = &s.plan[p]->step[i];
+
+			if (x->op == PLAN_RECV && x->dst.buf == PLAN_SCRATCH && x->released[0] != PLAN_NONE) {
+				x->released[0] = PLAN_NONE;
+				again++;
+			}
+		}
+	ck_assert_int_eq(again, 1);
+	expect(COLL_GATHER, &s, 4, "unacknowledged");
+	s = build(COLL_ALL_REDUCE, ALGO_EXCHANGE, SHAPE_RING, 5, IDENTITY);
+	for (int p = 0; p < s.n; p++)
+		s.plan[p]->held--;
+	expect(COLL_ALL_REDUCE, &s, 4, "held says");
+	s = build(COLL_ALL_REDUCE, ALGO_EXCHANGE, SHAPE_RING, 5, IDENTITY);
+	for (int p = 0; p < s.n; p++)
+		s.plan[p]->held_wide = 0;
+	expect(COLL_ALL_REDUCE, &s, 4, "held says");
+}
+END_TEST
+
 START_TEST(test_plan_print_tells_its_length_and_never_overflows)
 {
 	struct set s = build(COLL_ALL_REDUCE, ALGO_EXCHANGE, SHAPE_RING, 5, SHUFFLED);
@@ -402,6 +514,11 @@ int main(void)
 	tcase_add_test(t, test_prover_catches_a_deadlock_of_shallow_scratch);
 	tcase_add_test(t, test_prover_catches_a_circle_of_waits);
 	tcase_add_test(t, test_prover_catches_unpaired_and_malformed_steps);
+	tcase_add_test(t, test_coll_sixty_four_ranks_are_proved);
+	tcase_add_test(t, test_prover_catches_a_finish_or_a_scale_out_of_place);
+	tcase_add_test(t, test_prover_catches_the_wrong_order_of_a_sum);
+	tcase_add_test(t, test_prover_catches_data_in_the_wrong_place);
+	tcase_add_test(t, test_prover_catches_scratch_used_again_too_early_or_too_much);
 	tcase_add_test(t, test_plan_print_tells_its_length_and_never_overflows);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);

@@ -135,14 +135,17 @@ static int prove_all(int from, int to, int perms)
 
 START_TEST(test_coll_all_builders_are_proved_for_n_2_to_16)
 {
-	ck_assert_int_ge(prove_all(2, 8, PERMS), 48 * PERMS);
-	ck_assert_int_gt(prove_all(9, 16, 2), 0);
+	int few = prove_all(2, 8, PERMS), many = prove_all(9, 16, 2);
+
+	/* Every kind, algorithm, shape and root asked for; a pre-multiplied sum counts again. */
+	ck_assert_int_eq(few, 540 * PERMS);
+	ck_assert_int_eq(many, 600 * 2);
 }
 END_TEST
 
 START_TEST(test_coll_one_rank_and_many_are_proved)
 {
-	ck_assert_int_ge(prove_all(1, 1, 1), 4);
+	ck_assert_int_gt(prove_all(1, 1, 1), 0);
 	ck_assert_int_gt(prove_all(23, 23, 1), 0);
 }
 END_TEST

@@ -12,6 +12,8 @@
  *
  * life leave [return]: the last rank exits (from another function than main, or by returning) with its
  * communicator alive and a message of a neighbour's not received; the others go on until they get an error.
+ *
+ * life share: two threads call the same communicator at once.
  */
 #include <dirent.h>
 #include <malloc.h>
@@ -236,6 +238,55 @@ static int leave(int rank, int n, bool by_return)
 	return 0;
 }
 
+struct sharer {
+	pthread_t thread;
+	sircl_comm_t comm;
+	int done, refused, wrong;
+};
+
+static void *share_one(void *arg)
+{
+	struct sharer *s = arg;
+
+	for (int i = 0; i < 2000; i++) {
+		float x = (float)i, y = -1;
+		/* every other call has a wrong argument, and leaves its sentence in the communicator */
+		sircl_result_t e = sircl_all_reduce(&x, i % 2 ? NULL : &y, 1, SIRCL_FLOAT32, SIRCL_SUM,
+						    s->comm, SIRCL_HOST);
+
+		if (e == SIRCL_INVALID_USAGE)
+			s->refused++;
+		else if (e == (i % 2 ? SIRCL_INVALID_ARGUMENT : SIRCL_SUCCESS) && (i % 2 || y == x))
+			s->done++;
+		else
+			s->wrong++;
+	}
+	return NULL;
+}
+
+/* One communicator in two threads at once: a call is done or refused. The threads share nothing else, so
+ * what orders one's calls after the other's is the library. */
+static int share(void)
+{
+	struct sharer s[2] = { { .done = 0 } };
+	sircl_comm_t comm;
+	sircl_unique_id_t id;
+
+	if (sircl_get_unique_id(&id) != SIRCL_SUCCESS ||
+	    sircl_comm_create(&comm, NULL, 0, 1, &id) != SIRCL_SUCCESS)
+		return 1;
+	for (int i = 0; i < 2; i++) {
+		s[i].comm = comm;
+		if (pthread_create(&s[i].thread, NULL, share_one, &s[i]) != 0)
+			return 1;
+	}
+	for (int i = 0; i < 2; i++)
+		pthread_join(s[i].thread, NULL);
+	printf("two threads, one communicator: %d calls done, %d refused, %d wrong\n", s[0].done + s[1].done,
+	       s[0].refused + s[1].refused, s[0].wrong + s[1].wrong);
+	return sircl_comm_destroy(comm) != SIRCL_SUCCESS || s[0].wrong || s[1].wrong;
+}
+
 int main(int argc, char **argv)
 {
 	const char *mode = argc > 1 ? argv[1] : "", *rank = getenv("SIRCL_RANK"), *n = getenv("SIRCL_NRANKS");
@@ -245,10 +296,12 @@ int main(int argc, char **argv)
 		return rounds_of_threads(a, atoi(argv[3]));
 	if (!strcmp(mode, "many") && a >= 2 && a <= RANKS_MAX)
 		return many(a);
+	if (!strcmp(mode, "share"))
+		return share();
 	if (!strcmp(mode, "rank") && rank && n && a >= 10)
 		return rounds_of_processes(atoi(rank), atoi(n), a);
 	if (!strcmp(mode, "leave") && rank && n)
 		return leave(atoi(rank), atoi(n), argc > 2);
-	fprintf(stderr, "usage: life rounds N ROUNDS | rank ROUNDS | many N | leave [return]\n");
+	fprintf(stderr, "usage: life rounds N ROUNDS | rank ROUNDS | many N | leave [return] | share\n");
 	return 2;
 }

@@ -30,6 +30,8 @@ for t in shm tcp; do
 done
 check "shm: 64 ranks, as processes" timeout 90 "$B/sircl" run -n 64 --transport shm -- "$B/tests/life" rank 10
 
+check "two threads in one communicator: each call is done or refused" timeout 60 "$B/tests/life" share
+
 leaves() { # leaves TRANSPORT [return]: by hand, since sircl run would end the others itself
 	local i rc=0 named=0 pids=()
 	for i in 0 1 2 3; do

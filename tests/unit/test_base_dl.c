@@ -2,8 +2,10 @@
 /* Libraries opened at run time: once, by many threads at a time, and with one sentence when absent. */
 #include <check.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "base/dl.h"
 #include "base/internal.h"
 
@@ -35,11 +37,16 @@ END_TEST
 
 static void *opener(void *arg)
 {
+	static atomic_int order;
 	pthread_barrier_t *b = arg;
 	void *const *table;
 
 	pthread_barrier_wait(b);
+	/* the last ones come when the table is there, and nothing but dl_open has told them of it */
+	usleep(atomic_fetch_add_explicit(&order, 1, memory_order_relaxed) / 2 * 3000);
 	ck_assert_int_eq(dl_open(DL_SODIUM, &table), SIRCL_SUCCESS);
+	for (int i = 0; i < 8; i++)
+		ck_assert_ptr_nonnull(table[i]);
 	return (void *)(uintptr_t)table;
 }
 

@@ -11,7 +11,7 @@ static void pick(struct call *c, enum coll_algo algo)
 	do {
 		turn++;
 		c->type = (sircl_type_t)(turn % SIRCL_TYPE_COUNT);
-		c->op = coll_reduces(c->kind) ? (sircl_op_t)(turn / SIRCL_TYPE_COUNT % REDUCE_OPS)
+		c->op = coll_reduces(c->kind) ? (sircl_op_t)((turn + turn / SIRCL_TYPE_COUNT) % REDUCE_OPS)
 					      : SIRCL_SUM;
 	} while (!call_possible(algo, c->type, c->op));
 	c->seed = turn;

@@ -96,6 +96,7 @@ struct team {
 	char name[64];
 	struct team_cfg cfg;
 	uint32_t window, relay_window; /* of channels to neighbours, and through relays */
+	uint32_t least_window; /* of all channels of all its ranks: what slices are cut for */
 	enum coll_algo forced;
 	bool deterministic;
 	size_t forced_slice;

@@ -182,7 +182,7 @@ sircl_result_t shape_find(struct op *op, const struct op_args *a)
 		return SIRCL_SUCCESS;
 	CHECK(coll_choose(a->kind, a->type, a->op, bytes, t->cfg.n, t->cfg.class, t->cfg.shape,
 			  a->meeting ? ALGO_AUTO : t->forced, t->deterministic, &op->algo));
-	op->slice = (uint32_t)coll_slice(a->kind, op->algo, bytes, t->cfg.n, t->cfg.class, t->window,
+	op->slice = (uint32_t)coll_slice(a->kind, op->algo, bytes, t->cfg.n, t->cfg.class, t->least_window,
 					 t->forced_slice);
 	token_take(t->engine); /* caches and tables are the driver's */
 	ret = find_plan(op, a);

@@ -65,6 +65,23 @@ static uint32_t window_of(const struct team_cfg *cfg, int64_t window)
 	return chan_window(cfg->class == CLASS_SHM && window > SHM_WINDOW ? SHM_WINDOW : window);
 }
 
+/* Whether any two neighbours of the team are none in the net: all ranks find the same. */
+static bool has_relays(const struct engine *e, const struct team_cfg *c)
+{
+	const struct chan_net *net = e->cfg.net;
+	uint16_t other = c->node_of[c->pos == 0];
+
+	for (int p = 0; p + 1 < c->n; p++)
+		if (c->node_of[p + 1] - c->node_of[p] != 1)
+			return true;
+	if (c->n < 2 || c->shape != SHAPE_RING)
+		return false;
+	/* once round is there one way and there the other way */
+	return c->node_of[0] + chan_net_hops(net, other, LINK_NEXT) + chan_net_hops(net, other, LINK_PREV) -
+		       c->node_of[c->n - 1] !=
+	       1;
+}
+
 sircl_result_t team_create(struct engine *e, struct tick *tick, const struct team_cfg *cfg, struct team **out)
 {
 	const struct params *p = &e->cfg.ctx->params;
@@ -84,6 +101,9 @@ sircl_result_t team_create(struct engine *e, struct tick *tick, const struct tea
 	t->cfg.name = t->name;
 	t->window = window_of(cfg, param_num(p, PARAM_WINDOW));
 	t->relay_window = chan_window(param_num(p, PARAM_RELAY_WINDOW));
+	t->least_window = t->window;
+	if (t->relay_window < t->window && has_relays(e, cfg))
+		t->least_window = t->relay_window;
 	t->forced = (enum coll_algo)param_num(p, PARAM_ALGO);
 	t->deterministic = param_num(p, PARAM_DETERMINISTIC) != 0;
 	t->forced_slice = (size_t)param_num(p, PARAM_SLICE);

@@ -54,6 +54,7 @@ struct chan_net {
 
 struct fake {
 	struct chan_net net[FAKE_N];
+	int n;
 	uint64_t rng, rounds, views; /* views: calls of chan_view */
 	size_t max_piece, max_delay;
 	uint64_t notes; /* what link_stats says was heard */
@@ -156,10 +157,9 @@ static void fake_take(struct chan *c, struct fake_msg *m, size_t n)
 
 int chan_net_hops(const struct chan_net *net, uint16_t peer, enum link_side via)
 {
-	(void)net;
-	(void)peer;
-	(void)via;
-	return 1;
+	int d = via == LINK_NEXT ? peer - net->pos : net->pos - peer;
+
+	return d < 0 ? d + net->fake->n : d;
 }
 
 bool chan_peek(const struct chan *c, uint64_t *tag)
@@ -409,6 +409,7 @@ void link_kill(struct link *l, struct tick *t, const struct sircl_error *why)
 static void fake_init(struct fake *f, int n, uint64_t seed)
 {
 	*f = (struct fake){ .rng = seed * 0x9e3779b97f4a7c15ull + 1, .max_piece = 40000, .max_delay = 30 };
+	f->n = n;
 	for (int i = 0; i < n; i++) {
 		f->net[i].pos = i;
 		f->net[i].fake = f;

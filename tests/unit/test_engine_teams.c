@@ -2,6 +2,7 @@
 /* Teams of nodes that are no neighbours, over real channels and relays, several at once in one engine. */
 #include "engine_kinds.h"
 #include "engine_world.h"
+#include "engine/internal.h"
 
 #define TEAMS 3
 
@@ -198,7 +199,29 @@ START_TEST(test_engine_relayed_channels_have_the_window_of_relays)
 		chan_net_stats(t.w.node[p].net, &st);
 		/* one channel through each of the other two, both directions */
 		ck_assert_uint_eq(st.relay_bytes, p % 2 ? 2 * 65536 : 0);
+		ck_assert_uint_eq(t.w.node[p].team->least_window, 262144);
 	}
+	for (int p = 0; p < 2; p++) /* slices are cut for the smaller window, on all ranks */
+		ck_assert_uint_eq(t.g[0].m[p].team->least_window, 65536);
+	close_teams(&t);
+}
+END_TEST
+
+/* A wrap around the ring may be the only way that is relayed. */
+START_TEST(test_engine_slices_suit_the_least_window_of_the_team)
+{
+	static const char *const nodes[] = { "012" };
+	struct ew_cfg cfg = { .n = 4, .algo = ALGO_EXCHANGE, .window = 262144, .seed = 5 };
+	struct teams t;
+
+	open_teams(&t, &cfg, nodes, 1);
+	for (int p = 0; p < 3; p++)
+		ck_assert_uint_eq(t.g[0].m[p].team->least_window, 65536);
+	close_teams(&t);
+	cfg.shape = SHAPE_LINE;
+	open_teams(&t, &cfg, nodes, 1);
+	for (int p = 0; p < 3; p++)
+		ck_assert_uint_eq(t.g[0].m[p].team->least_window, 262144);
 	close_teams(&t);
 }
 END_TEST
@@ -214,6 +237,7 @@ int main(void)
 	tcase_add_loop_test(c, test_engine_teams_of_non_neighbours_give_right_results_side_by_side, 0,
 			    sizeof(layouts) / sizeof(layouts[0]));
 	tcase_add_test(c, test_engine_relayed_channels_have_the_window_of_relays);
+	tcase_add_test(c, test_engine_slices_suit_the_least_window_of_the_team);
 	suite_add_tcase(s, c);
 	sr = srunner_create(s);
 	srunner_run_all(sr, CK_NORMAL);

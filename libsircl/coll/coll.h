@@ -106,7 +106,9 @@ sircl_result_t plan_build(const struct plan_key *, struct plan **);
  * arbitrary delays of acknowledgements, and checks that every output block has every contribution exactly
  * once, that nothing is read before it is written, that nothing is overwritten while a SEND of it is
  * unacknowledged, that SENDs and RECVs pair up, that averages are divided and pre-multiplied sums scaled
- * exactly once (plan.h), and that it ends with the windows given. IN and OUT apart and in place. root: a rank.
+ * exactly once (plan.h), that sums have one order on all ranks, and that it ends with the windows given; for
+ * IN and OUT apart and in place. root: a rank. What order says is taken at its word where it begins with
+ * "rank order".
  */
 struct plan_report {
 	bool ok;

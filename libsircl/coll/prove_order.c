@@ -216,8 +216,8 @@ static bool touches_make(const struct proof *f, int pos, struct touches *l)
 	const struct plan *p = f->plan[pos];
 	int cells = prove_cells(p);
 
-	l->head = malloc(((size_t)cells + 1) * sizeof(l->head[0]));
-	l->t = malloc((5u * p->nsteps + 1) * sizeof(l->t[0]));
+	l->head = calloc((size_t)cells + 1, sizeof(l->head[0]));
+	l->t = calloc(5u * p->nsteps + 1, sizeof(l->t[0]));
 	if (!l->head || !l->t)
 		return false;
 	for (int c = 0; c < cells; c++)

@@ -118,7 +118,7 @@ static struct interp_cfg schedule(const struct set *s, int k, int pos, int step)
 	c.in_place = k % 2 != 0;
 	c.fuse = rnd(2);
 	c.backwards = rnd(2);
-	c.slice = (size_t)(1 + rnd(2));
+	c.slice = 1u + (unsigned)rnd(2);
 	c.count = (size_t)(coll_has_root(s->key.kind) || s->plan[0]->parts ? 3 : s->plan[0]->nblocks + 1) +
 		  2u * (unsigned)rnd(3);
 	c.count |= 1;
@@ -170,7 +170,7 @@ static void runs_right(const struct plan_key *key, int schedules)
 		/* Neither lanes nor timing nor slices are in the bits. */
 		c.lazy = key->n > 6 ? 0 : lazies[rnd(6)];
 		c.lanes = 1 + c.lanes % INTERP_LANES;
-		c.slice = (size_t)(1 + rnd(4));
+		c.slice = 1u + (unsigned)rnd(4);
 		c.round = 64;
 		c.fuse = !c.fuse;
 		c.in_place = !c.in_place;
@@ -378,58 +378,66 @@ static enum interp_end changes(struct set *s, int pos, int step, struct plan *pl
 	return INTERP_OK;
 }
 
+struct tally {
+	int done, sum, over; /* mutations; that change the result; that are refused besides */
+	int all[KINDS], changed[KINDS], ends[INTERP_FAULT + 1];
+};
+
+/* One mutation of one position's plan, if it is one that can be made. */
+static void mutate_once(const struct plan_key *key, struct tally *t)
+{
+	struct set set = build(key), *s = &set;
+	int pos = rnd(key->n), step;
+	static char text[65536];
+	enum mutation what = rnd(3) ? (enum mutation)rnd(KINDS) : UNWAIT;
+	struct plan *plain = s->plan[pos], *mutant;
+	struct plan_report r;
+
+	if (!plain->nsteps) {
+		drop(s);
+		return;
+	}
+	step = rnd(plain->nsteps);
+	mutant = with_room(plain);
+	s->plan[pos] = mutant;
+	if (mutate(mutant, what, step)) {
+		bool refused = !proved(s, &r);
+		enum interp_end end = changes(s, pos, step, plain);
+		bool bad = end != INTERP_OK;
+
+		t->done++;
+		t->all[what]++;
+		t->changed[what] += bad;
+		t->sum += bad;
+		t->over += refused && !bad;
+		t->ends[end]++;
+		plan_print(mutant, text, sizeof(text));
+		ck_assert_msg(
+			refused || !bad,
+			"%s: position %d, step %d, %s: changes the result, and the prover accepts it:\n%s",
+			key_text(&s->key), pos, step, mutation_name[what], text);
+	}
+	free(mutant);
+	s->plan[pos] = plain;
+	drop(s);
+}
+
 START_TEST(test_prover_refuses_every_mutation_that_changes_the_result)
 {
 	static struct plan_key key[MAX_KEYS];
-	int n = list_keys(key, 2, 6), done = 0, changed[KINDS] = { 0 }, all[KINDS] = { 0 }, sum = 0, over = 0;
-	int ends[INTERP_FAULT + 1] = { 0 };
-	static char text[65536];
+	struct tally t = { 0 };
+	int n = list_keys(key, 2, 6);
 
-	while (done < MUTATIONS) {
-		struct set s = build(&key[rnd(n)]);
-		int pos = rnd(s.key.n), step;
-		enum mutation what = (enum mutation)rnd(KINDS);
-		struct plan *plain = s.plan[pos];
-		struct plan_report r;
-		enum interp_end end;
-		bool refused, bad;
-
-		if (rnd(3) == 0)
-			what = UNWAIT;
-		if (!plain->nsteps) {
-			drop(&s);
-			continue;
-		}
-		step = rnd(plain->nsteps);
-		s.plan[pos] = with_room(plain);
-		if (mutate(s.plan[pos], what, step)) {
-			done++;
-			all[what]++;
-			refused = !proved(&s, &r);
-			end = changes(&s, pos, step, plain);
-			bad = end != INTERP_OK;
-			ends[end]++;
-			changed[what] += bad;
-			sum += bad;
-			over += refused && !bad;
-			plan_print(s.plan[pos], text, sizeof(text));
-			ck_assert_msg(
-				refused || !bad,
-				"%s: position %d, step %d, %s: changes the result, and the prover accepts "
-				"it:\n%s",
-				key_text(&s.key), pos, step, mutation_name[what], text);
-		}
-		free(plain);
-		drop(&s);
-	}
-	printf("%d mutations, %d change the result, %d of them caught; refused besides: %d\n", done, sum, sum,
-	       over);
+	while (t.done < MUTATIONS)
+		mutate_once(&key[rnd(n)], &t);
+	printf("%d mutations, %d change the result, %d of them caught; refused besides: %d\n", t.done, t.sum,
+	       t.sum, t.over);
 	printf("  wrong %d, hung %d, source changes before its release %d, lengths or numbers differ %d\n",
-	       ends[INTERP_WRONG], ends[INTERP_HUNG], ends[INTERP_RACE], ends[INTERP_FAULT]);
+	       t.ends[INTERP_WRONG], t.ends[INTERP_HUNG], t.ends[INTERP_RACE], t.ends[INTERP_FAULT]);
 	for (int k = 0; k < KINDS; k++)
-		printf("  %-8s %4d, %4d change the result\n", mutation_name[k], all[k], changed[k]);
-	ck_assert_int_ge(sum, MUST_CHANGE);
-	ck_assert_int_ge(ends[INTERP_WRONG] + ends[INTERP_RACE], MUST_CHANGE / 3);
+		printf("  %-8s %4d, %4d change the result\n", mutation_name[k], t.all[k], t.changed[k]);
+	ck_assert_int_ge(t.sum, MUST_CHANGE);
+	ck_assert_int_ge(t.ends[INTERP_WRONG] + t.ends[INTERP_RACE], MUST_CHANGE / 3);
 }
 END_TEST
 
@@ -438,10 +446,11 @@ int main(void)
 	Suite *s = suite_create("coll_mutate");
 	TCase *t = tcase_create("all");
 	SRunner *r = srunner_create(s);
+	const char *other = getenv("MUTATE_SEED");
 	int bad;
 
-	if (getenv("MUTATE_SEED"))
-		seed = strtoull(getenv("MUTATE_SEED"), NULL, 0);
+	if (other)
+		seed = strtoull(other, NULL, 0);
 	tcase_set_timeout(t, 120);
 	tcase_add_test(t, test_plans_give_the_right_result_under_hostile_schedules);
 	tcase_add_test(t, test_bits_do_not_depend_on_the_number_of_lanes);

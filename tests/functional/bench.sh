@@ -23,7 +23,10 @@ few="-n 2 -w 1"
 
 kinds="all_reduce all_gather reduce_scatter broadcast reduce all_to_all gather scatter sendrecv barrier"
 for n in 1 2 3 4 5 8; do
-	expect 0 "every kind, type and operation of $n ranks is right" all --ranks $n -o all -d all -b 1 -e 1K -f 31 -n 1 -w 0
+	few_types="-d all"
+	[ $n = 8 ] && few_types="-d f8e5m2" # where values of 8 ranks have the least room
+	# shellcheck disable=SC2086
+	expect 0 "every kind and operation of $n ranks is right" all --ranks $n -o all $few_types -b 1 -e 1K -f 31 -n 1 -w 0
 	for k in $kinds; do
 		if grep -qE "^# $k +[1-9][0-9]* +0 +[0-9.]+  OK$" "$tmp/out"; then ok "... $k"; else bad "... no line for $k"; fi
 	done
@@ -98,14 +101,14 @@ if awk -F, 'NR == 1 { n = NF; next } NF != n || $17 != 0 || !($10 <= $11) { exit
 else
 	bad "CSV: $(cat "$tmp/out.csv")"
 fi
-# on a terminal a long run says how far it is; elsewhere it does not
+# on a terminal a long run says how far it is; elsewhere it does not. Long enough for any machine, and ended then
 if command -v script >/dev/null; then
-	how="$B/sircl-bench all_reduce --ranks 2 -b 8 -e 8 -i 8 -d all -o all -n 20000 -w 0"
-	timeout 60 script -qec "$how 2>&1 >/dev/null" /dev/null >"$tmp/out" 2>"$tmp/err" </dev/null
+	how="$B/sircl-bench all_reduce --ranks 2 -b 8 -e 8 -d all -o all -n 50000 -w 0"
+	timeout 6 script -qec "$how 2>&1 >/dev/null" /dev/null >"$tmp/out" 2>"$tmp/err" </dev/null
 	says 'row [0-9]* of 60, [0-9]* s: all_reduce, 8 bytes' out
 	# shellcheck disable=SC2086
-	timeout 60 $how >"$tmp/out" 2>"$tmp/err"
-	if [ -s "$tmp/err" ]; then bad "progress without a terminal"; else ok "without a terminal it does not"; fi
+	timeout 4 $how >"$tmp/out" 2>"$tmp/err"
+	if grep -q 'row [0-9]* of' "$tmp/err"; then bad "progress without a terminal"; else ok "without a terminal it does not"; fi
 fi
 # shellcheck disable=SC2086
 if timeout 60 "$B/sircl" run -n 3 -- "$B/sircl-bench" all_gather -b 1K -e 1K $few >"$tmp/out" 2>"$tmp/err" && [ "$(grep -c '^# Using devices' "$tmp/out")" = 1 ]; then

@@ -288,7 +288,8 @@ static inline uint64_t window_place(uint64_t pos, uint32_t window, uint32_t len)
 }
 static inline uint32_t window_frag(uint32_t window)
 {
-	return window / 4 & ~63u;
+	/* in a large one a fragment on the slower of two lanes shall not hold up half of it */
+	return window / (window >= 1u << 20 ? 8 : 4) & ~63u;
 }
 /* The longest fragment that this hop accepts: one that fits every hop from here on. */
 static inline uint32_t rx_frag(const struct rx *rx)

@@ -134,6 +134,8 @@ const struct link_user_ops *chan_net_link_ops(void)
 void chan_net_set_link(struct chan_net *net, enum link_side side, struct link *l)
 {
 	net->side[side].link = l;
+	if (l && net->side[!side].link)
+		link_beside(l, net->side[!side].link);
 }
 
 struct link *chan_net_link(const struct chan_net *net, enum link_side side)

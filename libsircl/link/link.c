@@ -152,10 +152,18 @@ fail:
 	return ret;
 }
 
+void link_beside(struct link *a, struct link *b)
+{
+	a->other = b;
+	b->other = a;
+}
+
 void link_close(struct link *l)
 {
 	if (!l)
 		return;
+	if (l->other)
+		l->other->other = NULL;
 	for (int i = 0; i < l->nlanes; i++) {
 		struct link_lane *ln = &l->lane[i];
 

@@ -103,6 +103,12 @@ struct link_addr {
 
 sircl_result_t link_open(const struct link_cfg *, struct link **);
 void link_local_addr(const struct link *, struct link_addr *);
+/*
+ * Two links of one machine whose lanes with the same number share something on the way to the wire (on a
+ * Spark the x4 of a PCI domain): each then prefers lanes on which the other has less under way. One
+ * thread drives both. Ends when either is closed.
+ */
+void link_beside(struct link *, struct link *);
 /* Starts connecting all lanes; the link is LINK_UP when all are up, LINK_DEGRADED when at least one is. */
 sircl_result_t link_connect(struct link *, struct tick *, const struct link_addr *peer);
 enum link_put_result link_put(struct link *, struct tick *, const struct link_put *);

@@ -110,6 +110,7 @@ struct peer_region {
 struct link {
 	struct sircl_ctx *ctx;
 	struct link_cfg cfg;
+	struct link *other; /* of this machine, NULL: none; see link_beside */
 	int nlanes, nup;
 	bool lossless; /* every lane is: nothing is retained, nothing replayed */
 	bool needs_reg;

@@ -13,6 +13,13 @@
  * been idle for a while (in bytes on its sisters, `probe_gap`) gets one frame while a sister is at work; when
  * it turns out to be slow again it is left alone for four times as long: in a collective such a frame holds
  * everybody up, once for each link of the ring.
+ *
+ * No lane gets more than its part of QUEUE_BYTES. What is beyond waits outside, and chooses its lane when a
+ * place is free: with a lane's latest speed, and behind no long queue that control messages stand in too.
+ *
+ * The lanes with the same number of a machine's two links share a PCI domain. What the other link has under
+ * way there is in this one's way, so it counts; and if the other link has lost a lane, this one keeps off
+ * those it has left, while they work: round a ring the poorer cable sets the pace.
  */
 #include "link/link_internal.h"
 
@@ -24,10 +31,14 @@
 #define RACE_MEMORY (2u << 20) /* so many bytes ago a race counts half */
 #define UNTESTED 4 /* with fewer races behind it a lane has */
 #define UNTESTED_BYTES (1u << 20) /* no deeper queue than this, or one frame */
+#define QUEUE_BYTES (1536u << 10) /* covers the time in which a processor sums and does not look here */
+#define QUEUE_LEAST (512u << 10) /* of one lane: two frames, so that one goes while the next is posted */
 #define PROBE_FIRST (1u << 20)
 #define PROBE_LAST (1u << 30)
+#define SLOWER (64u << 10) /* bytes: an even better reason to wait for a faster lane */
+#define LEFT_ALONE (1ull << 40) /* bytes: only if there is no other lane */
 #define WEIGHT_LEAST (1.0 / 64)
-#define WEIGHT_ALIKE 1.5 /* lanes that differ by less take turns */
+#define WEIGHT_ALIKE 1.15 /* lanes that differ by less take turns */
 
 static bool usable(const struct link *l, const struct link_lane *ln, uint16_t region, uint32_t len)
 {
@@ -45,8 +56,38 @@ static unsigned bit(const struct link *l, const struct link_lane *ln)
 	return 1u << (ln - l->lane);
 }
 
-/* The lane that will have finished `len` more bytes first, of those not in `without`; -1: none can carry it.
+static uint64_t under_way(const struct link_lane *ln)
+{
+	return ln->phase == LL_UP ? ln->posted_bytes - ln->done_bytes : 0;
+}
+
+/* Bytes of the other link that are in the way of ours on lane i, more than on the lane where they are fewest.
  */
+static uint64_t beside(const struct link *l, int i)
+{
+	const struct link *o = l->other;
+	uint64_t least = UINT64_MAX;
+
+	if (!o || o->nlanes != l->nlanes)
+		return 0;
+	if (o->nup < l->nup && o->lane[i].phase == LL_UP && o->una != o->next)
+		return LEFT_ALONE;
+	for (int k = 0; k < l->nlanes; k++)
+		if (under_way(&o->lane[k]) < least)
+			least = under_way(&o->lane[k]);
+	return under_way(&o->lane[i]) - least;
+}
+
+/* Whether the lane's queue has no place for `len` bytes. */
+static bool queue_full(const struct link *l, const struct link_lane *ln, uint32_t len)
+{
+	uint64_t most = QUEUE_BYTES / (unsigned)l->nup;
+
+	return under_way(ln) + len > (most > QUEUE_LEAST ? most : QUEUE_LEAST);
+}
+
+/* The lane that will have finished `len` more bytes first, of those not in `without`; -1: none can carry it
+ * now. */
 int lane_best(const struct link *l, uint16_t region, uint32_t len, unsigned without)
 {
 	double best_time = 0;
@@ -70,7 +111,8 @@ int lane_best(const struct link *l, uint16_t region, uint32_t len, unsigned with
 			return i;
 		if (len >= RACE_LANE && !at_work(ln) && l->striped - ln->tried_at >= ln->probe_gap)
 			probe = i;
-		time = (double)(out + len) / weight;
+		time = (double)(out + len + beside(l, i) + (weight < 1 && len >= RACE_LANE ? SLOWER : 0)) /
+		       weight;
 		if (best < 0 || time < best_time) {
 			best = i;
 			best_time = time;
@@ -80,6 +122,8 @@ int lane_best(const struct link *l, uint16_t region, uint32_t len, unsigned with
 		return best;
 	if (probe >= 0)
 		return probe;
+	if (len >= RACE_LANE && queue_full(l, &l->lane[best], len))
+		return -1;
 	/* Nobody knows yet whether it is the best: wait for it, but do not pile more on it, nor on a worse
 	 * one. */
 	if (len >= RACE_LANE && l->nup > 1 && l->lane[best].races < UNTESTED &&

@@ -15,5 +15,6 @@ bool case_every_frame(const struct options *); /* (a) a lane dies at frame k, fo
 bool case_relays(const struct options *); /* (b) four relayed streams, neighbours, one that does not post */
 bool case_exhaustive(const struct options *); /* (c) every choice of the scheduler */
 bool case_seeds(const struct options *); /* (d) random seeds */
+bool case_rates(const struct options *); /* (e) rates in virtual time: lost lanes, slow lanes */
 double seconds(void);
 #endif

@@ -31,7 +31,7 @@ double seconds(void)
 
 static int usage(FILE *f, int code)
 {
-	fprintf(f, "usage: sim [--only a|b|c|d] [--seeds N] [--first-seed S] [--jobs J] [--events E] [-v]"
+	fprintf(f, "usage: sim [--only a|b|c|d|e] [--seeds N] [--first-seed S] [--jobs J] [--events E] [-v]"
 #ifdef SIRCL_PLANT
 		   " [--plant no-fence|no-dedup|early-ack|pool]"
 #endif
@@ -42,6 +42,7 @@ static int usage(FILE *f, int code)
 		   "with\n"
 		   "     every lane loss, some minutes for 10 events and ten times that for 12\n"
 		   "  d  N random seeds (default 1000; --seeds or --first-seed alone mean d)\n"
+		   "  e  rates of large collectives with a lane lost or slow\n"
 		   "A seed that fails is printed; --first-seed S --seeds 1 -v replays it.\n");
 	return code;
 }
@@ -87,7 +88,7 @@ int main(int argc, char **argv)
 		}
 		if (strcmp(a, "--only") == 0) {
 			only = v;
-			good = strlen(v) == 1 && strchr("abcd", *v);
+			good = strlen(v) == 1 && strchr("abcde", *v);
 		} else if (strcmp(a, "--seeds") == 0) {
 			good = number(v, &o.seeds) && o.seeds > 0;
 			only = only ? only : "d";
@@ -123,6 +124,8 @@ int main(int argc, char **argv)
 		ok = case_exhaustive(&o) && ok;
 	if (!only || *only == 'd')
 		ok = case_seeds(&o) && ok;
+	if (!only || *only == 'e')
+		ok = case_rates(&o) && ok;
 	printf("%s\n", ok ? "ok" : "FAILED");
 	return ok ? 0 : 1;
 }

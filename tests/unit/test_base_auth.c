@@ -509,12 +509,23 @@ static sircl_result_t add_file(struct key_ring *r, const char *path, const char 
 	return key_ring_add_file(r, path);
 }
 
+/* What temporary names carry. */
+static const char *lab(void)
+{
+	static char pid[16];
+	const char *name = getenv("SIRCL_LAB");
+
+	snprintf(pid, sizeof(pid), "%d", (int)getpid());
+	return name ? name : pid;
+}
+
 START_TEST(test_key_file_must_be_private_regular_and_of_sane_size)
 {
-	char dir[] = "/tmp/sircl-key-XXXXXX", path[64], fifo[64];
+	char dir[64], path[96], fifo[96];
 	struct key_ring r = ring(KEY_FILE, NULL), s = ring(KEY_FILE, "the key");
 	static char big[5000];
 
+	snprintf(dir, sizeof(dir), "/tmp/sircl-key-%.24s-XXXXXX", lab());
 	ck_assert_ptr_nonnull(mkdtemp(dir));
 	snprintf(path, sizeof(path), "%s/key", dir);
 	snprintf(fifo, sizeof(fifo), "%s/fifo", dir);

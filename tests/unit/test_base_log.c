@@ -157,10 +157,15 @@ END_TEST
 
 START_TEST(test_log_file_name_is_expanded_and_appended_to)
 {
-	char dir[] = "/tmp/sircl-log-XXXXXX", pattern[128], path[256];
+	const char *lab = getenv("SIRCL_LAB");
+	char dir[64], pattern[128], path[256];
 	struct log l;
 	FILE *f;
 
+	if (lab)
+		snprintf(dir, sizeof(dir), "/tmp/sircl-log-%.24s-XXXXXX", lab);
+	else
+		snprintf(dir, sizeof(dir), "/tmp/sircl-log-%d-XXXXXX", (int)getpid());
 	ck_assert_ptr_nonnull(mkdtemp(dir));
 	snprintf(pattern, sizeof(pattern), "%s/%%h.%%p.%%%%.%%q", dir);
 	for (int i = 0; i < 2; i++) {

@@ -4,7 +4,7 @@
 #
 #   ring.sh up [N] [LANES]     builds a ring of N ranks (default 4) with LANES lanes per cable (default 2), prints its name
 #   ring.sh exec RANK CMD...   runs a command as that rank's machine
-#   ring.sh test               builds its own ring, runs everything that check-netns is, takes it down
+#   ring.sh test               builds its own ring, runs everything that check-netns is, takes it down; TESTS="NAME.." runs only these
 #   ring.sh down               takes the ring down
 #
 # $SIRCL_LAB names the lab (default for up and test: the process id; for exec and down: the only lab there is). Needs root.
@@ -137,12 +137,12 @@ down)
 	only_lab
 	down
 	;;
-short) # for `test`: another lab at the same time, from beginning to end
+short) # for `test`: another lab at the same time, from beginning to end; short, pair or wide
 	need
 	LAB=${SIRCL_LAB:-$$}
 	trap 'down' EXIT
 	. "$here/tests.sh"
-	run_short
+	"run_${2:-short}"
 	;;
 shapes) # a part of `test`: jobs on some machines, several ranks on one, two machines
 	need

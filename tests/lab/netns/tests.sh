@@ -86,6 +86,25 @@ test_bench() {
 	done
 }
 
+# every kind, with small sizes, checked; a summary line per kind
+test_all_kinds() {
+	local order
+	for order in "0 1 2 3" "0 2 1 3"; do
+		if ranks "$tmp/all" "$order" "$build/sircl-bench" all -b 8 -e 32K -f 64 -n 1 -w 0 -c 1 -d int32,bfloat16 -o sum; then
+			sed -n '/^# Summary/,$p' "$tmp/all.0" | sed 's/^/    /'
+			ok "sircl-bench all, ranks in the order $order"
+		else
+			bad "sircl-bench all, ranks in the order $order"
+		fi
+	done
+}
+
+test_split() {
+	check "communicators {0,2} and {1,3}, 30 rounds of all-reduce, broadcast, send and receive" \
+		ranks "$tmp/split" "0 1 2 3" "$build/tests/splitcheck" 20000 30
+	check "the same with ranks in the order 0-2-1-3" ranks "$tmp/split" "0 2 1 3" "$build/tests/splitcheck" 20000 30
+}
+
 test_same_bits_as_shm() {
 	local algo a b
 	for algo in two-matchings doubling exchange ring; do
@@ -160,6 +179,91 @@ test_lane_lost() {
 	nsenter -t "${PID[0]}" -n ip link set n1 up
 }
 
+digest_of() { grep -io 'Digest .*' "$1" | tail -n 1; }
+
+# The same bits whether a lane goes down on the way or not.
+test_lane_lost_bits() {
+	local run=("$build/sircl-bench" all_reduce -b 8M -e 8M -n 40 -w 0 -c 0 -d bfloat16 --digest) a b cutter
+	ranks "$tmp/bits0" "0 1 2 3" "${run[@]}" || { bad "digest of the whole ring"; return; }
+	( sleep 1; nsenter -t "${PID[1]}" -n ip link set p0 down ) &
+	cutter=$!
+	ranks "$tmp/bits1" "0 1 2 3" "${run[@]}" || bad "all-reduces while a lane goes down"
+	wait $cutter
+	nsenter -t "${PID[1]}" -n ip link set p0 up
+	a=$(digest_of "$tmp/bits0.0") b=$(digest_of "$tmp/bits1.0")
+	check "a lane that goes down on the way changes no bit (${a##* })" [ -n "$a" -a "$a" = "$b" ]
+}
+
+shape_lane() { # shape_lane LANE MBIT: lane LANE of the cable between 0 and 1, both ways
+	nsenter -t "${PID[0]}" -n tc qdisc replace dev "n$1" root tbf rate "$2mbit" burst 128kb limit 4mb &&
+		nsenter -t "${PID[1]}" -n tc qdisc replace dev "p$1" root tbf rate "$2mbit" burst 128kb limit 4mb
+}
+
+unshape_lane() {
+	nsenter -t "${PID[0]}" -n tc qdisc del dev "n$1" root
+	nsenter -t "${PID[1]}" -n tc qdisc del dev "p$1" root
+}
+
+# microseconds of a 16 MiB all-reduce, KB/ms for the ratio; nothing if it failed
+reduce_time() { # reduce_time LANES
+	ranks "$tmp/rate" "0 1 2 3" env SIRCL_LANES="$1" SIRCL_ALGO=ring "$build/sircl-bench" all_reduce -b 16M -e 16M -n 5 -w 2 -c 0 -d bfloat16 || return 1
+	awk '$1 == 16777216 { printf "%d", $6 }' "$tmp/rate.0"
+}
+
+median() { printf '%s\n' "$@" | sort -n | sed -n "$((($# + 1) / 2))p"; }
+
+# One cable has a lane of 400 Mbit/s and one of SLOW; medians of alternating runs with both lanes and with the fast one alone.
+# The machine may be busy: up to three tries.
+slow_lane_ratio() { # slow_lane_ratio SLOW PERMILLE WHAT
+	local slow=$1 least=$2 what=$3 try i a b alone both ratio=0
+	for try in 1 2 3; do
+		alone=() both=()
+		shape_lane 0 400 && shape_lane 1 "$slow" || { bad "$what: tc"; return; }
+		for i in 1 2 3; do
+			a=$(reduce_time 1) && b=$(reduce_time 2) && [ -n "$a" ] && [ -n "$b" ] || { bad "$what: a run failed"; break 2; }
+			alone+=("$a") both+=("$b")
+		done
+		a=$(median "${alone[@]}") b=$(median "${both[@]}")
+		ratio=$((a * 1000 / b))
+		echo "    try $try: alone $a us (${alone[*]}), both $b us (${both[*]}): $ratio per mille"
+		[ "$ratio" -ge "$least" ] && break
+	done
+	unshape_lane 0
+	unshape_lane 1
+	check "$what: $ratio per mille of the fast lane's rate alone, at least $least (try $try)" [ "$ratio" -ge "$least" ]
+}
+
+test_slow_lane() {
+	slow_lane_ratio 40 950 "16 MiB all-reduce, lanes of 400 and 40 Mbit/s"
+	slow_lane_ratio 200 1275 "16 MiB all-reduce, lanes of 400 and 200 Mbit/s" # 0.85 of 1.5
+}
+
+# N = 2 has one cable or two; each in a lab of its own, since this one is a ring of four
+run_pair() { # in a lab of 2 ranks
+	lab_up 2 2
+	ranks "$tmp/two" "0 1" "$build/tests/ringcheck" reduce 1000000 5 || return 1
+	grep -m 1 '^rank 0 position' "$tmp/two.0"
+	nsenter -t "${PID[1]}" -n ip link set n0 down
+	nsenter -t "${PID[1]}" -n ip link set n1 down
+	ranks "$tmp/one" "1 0" "$build/tests/ringcheck" reduce 1000000 5 || return 1
+	grep -m 1 '^rank 0 position' "$tmp/one.0"
+}
+
+run_wide() { # 8 lanes per cable
+	lab_up 4 8
+	ranks "$tmp/wide" "0 1 2 3" "$build/tests/ringcheck" reduce 4000000 10 || return 1
+	grep -c ' lane next ' "$tmp/wide.0"
+}
+
+test_other_rings() {
+	local out
+	out=$(SIRCL_LAB=${LAB}p "$here/ring.sh" short pair 2>&1)
+	check "two ranks, two cables: a ring" grep -q ' ring ' <<<"$(sed -n 1p <<<"$out")"
+	check "two ranks, one cable: a line" grep -q ' line ' <<<"$(sed -n 2p <<<"$out")"
+	out=$(SIRCL_LAB=${LAB}w "$here/ring.sh" short wide 2>&1)
+	check "8 lanes per cable are in use ($out)" [ "$out" = 8 ]
+}
+
 test_without_ipv6() {
 	local r dev i
 	for r in 0 1 2 3; do
@@ -178,7 +282,7 @@ run_shapes() {
 	lab_up 4 2
 	test_shapes
 	down
-	test_pairs
+	timed test_pairs
 	echo "$PASS passed, $FAIL failed, 0 skipped"
 	[ $FAIL = 0 ]
 }
@@ -222,6 +326,13 @@ test_killed_lab() {
 	check "a killed lab leaves no process and so no namespace" [ -z "$(of_lab "${LAB}k")" ]
 }
 
+timed() { # timed TEST: runs it and prints how long it took
+	local from=$SECONDS
+	case " ${TESTS:-$1} " in *" $1 "*) ;; *) return ;; esac
+	"$1"
+	echo "  -- $1: $((SECONDS - from)) s"
+}
+
 run_tests() {
 	local t started moved
 	echo "netns ring, lab $LAB: 4 ranks, 2 lanes per cable, management limited to 1 Mbit/s"
@@ -229,13 +340,14 @@ run_tests() {
 	test_topology
 	check "management ports limited" limit_management
 	started=$(management_bytes)
-	for t in test_bench test_opposite_ranks test_lane_counters; do $t; done
+	for t in test_bench test_all_kinds test_split test_opposite_ranks test_lane_counters; do timed $t; done
 	moved=$(($(management_bytes) - started))
 	check "management carried $moved bytes while the payload moved (< 2 MB)" [ "$moved" -lt 2000000 ]
-	for t in test_same_bits_as_shm test_permuted_ranks test_line test_lane_lost test_without_ipv6 test_two_labs test_killed_lab; do $t; done
-	test_shapes
+	for t in test_same_bits_as_shm test_permuted_ranks test_line test_lane_lost test_lane_lost_bits test_slow_lane test_other_rings \
+		test_without_ipv6 test_two_labs test_killed_lab; do timed $t; done
+	timed test_shapes
 	down
-	test_pairs
+	timed test_pairs
 	check "nothing is left behind" bash -c "! pgrep -f '^sircl-lab-$LAB-'"
 	echo "$PASS passed, $FAIL failed, 0 skipped"
 	[ $FAIL = 0 ]

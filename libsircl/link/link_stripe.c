@@ -35,7 +35,8 @@
 #define QUEUE_LEAST (512u << 10) /* of one lane: two frames, so that one goes while the next is posted */
 #define PROBE_FIRST (1u << 20)
 #define PROBE_LAST (1u << 30)
-#define SLOWER (64u << 10) /* bytes: an even better reason to wait for a faster lane */
+#define SLOWER \
+	(64u << 10) /* bytes: while the other link is in use, spread less: it may need what is slow here */
 #define LEFT_ALONE (1ull << 40) /* bytes: only if there is no other lane */
 #define WEIGHT_LEAST (1.0 / 64)
 #define WEIGHT_ALIKE 1.15 /* lanes that differ by less take turns */
@@ -61,6 +62,11 @@ static uint64_t under_way(const struct link_lane *ln)
 	return ln->phase == LL_UP ? ln->posted_bytes - ln->done_bytes : 0;
 }
 
+static bool in_use(const struct link *l)
+{
+	return l && l->una != l->next;
+}
+
 /* Bytes of the other link that are in the way of ours on lane i, more than on the lane where they are fewest.
  */
 static uint64_t beside(const struct link *l, int i)
@@ -70,7 +76,7 @@ static uint64_t beside(const struct link *l, int i)
 
 	if (!o || o->nlanes != l->nlanes)
 		return 0;
-	if (o->nup < l->nup && o->lane[i].phase == LL_UP && o->una != o->next)
+	if (o->nup < l->nup && o->lane[i].phase == LL_UP && in_use(o))
 		return LEFT_ALONE;
 	for (int k = 0; k < l->nlanes; k++)
 		if (under_way(&o->lane[k]) < least)
@@ -111,8 +117,9 @@ int lane_best(const struct link *l, uint16_t region, uint32_t len, unsigned with
 			return i;
 		if (len >= RACE_LANE && !at_work(ln) && l->striped - ln->tried_at >= ln->probe_gap)
 			probe = i;
-		time = (double)(out + len + beside(l, i) + (weight < 1 && len >= RACE_LANE ? SLOWER : 0)) /
-		       weight;
+		if (weight < 1 && len >= RACE_LANE && in_use(l->other))
+			out += SLOWER;
+		time = (double)(out + len + beside(l, i)) / weight;
 		if (best < 0 || time < best_time) {
 			best = i;
 			best_time = time;

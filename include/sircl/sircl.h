@@ -33,6 +33,10 @@
  * Threads: calls on different communicators may run at once. Of one communicator, one thread at a time; the
  * exceptions, legal from any thread at any time before sircl_comm_destroy, are sircl_comm_query,
  * sircl_comm_async_error and sircl_comm_abort.
+ *
+ * Fork: communicators stay with the parent. In the child every call on one gives SIRCL_INVALID_USAGE, besides
+ * sircl_comm_destroy, which frees the child's memory of it and leaves the parent's alone; the child may
+ * create communicators of its own.
  */
 #ifndef SIRCL_H
 #define SIRCL_H
@@ -142,7 +146,7 @@ typedef struct sircl_info {
 	int next_lanes; /* lanes of each cable that are up now */
 	int prev_lanes; /* */
 	char transport[16]; /* slowest provider of this communicator: "shm", "tcp", ... */
-	uint64_t memory_bytes; /* memory that this communicator holds */
+	uint64_t memory_bytes; /* memory that this communicator holds; of a split: without what it shares */
 	uint64_t operations; /* collectives and point-to-point operations finished */
 	uint64_t bytes_sent[2],
 		bytes_received[2]; /* payload over NEXT [0] and PREV [1], relayed traffic included */
@@ -195,15 +199,18 @@ sircl_result_t sircl_comm_abort(sircl_comm_t comm);
 /*
  * Waits until everything this rank has issued is finished, and until all ranks have called
  * sircl_comm_finalize (or destroy): a rank passes on what others send, so none may leave before. Collective;
- * a rank that calls another collective meanwhile gets SIRCL_MISMATCH. Then only destroy is legal.
+ * a rank that calls another collective meanwhile gets SIRCL_MISMATCH. Then only destroy is legal. With
+ * requests that were not waited for: SIRCL_INVALID_USAGE, and nothing has changed.
  */
 sircl_result_t sircl_comm_finalize(sircl_comm_t comm);
 
 /*
  * Frees a communicator; finalizes it first (see there: all ranks) if that was not done and it has not ended
  * with an error. Frees in any case; a result other than success tells what went wrong. (Not freed is what is
- * no communicator, SIRCL_INVALID_ARGUMENT, or one that another thread is in a call with,
- * SIRCL_INVALID_USAGE.)
+ * no communicator, SIRCL_INVALID_ARGUMENT, or one that another thread is in a call with or that has requests
+ * which were not waited for, SIRCL_INVALID_USAGE.) After a split, destroying the last communicator that this
+ * rank has of one sircl_comm_create waits until all ranks of that have done so, since until then their
+ * traffic may pass through here.
  */
 sircl_result_t sircl_comm_destroy(sircl_comm_t comm);
 
@@ -228,7 +235,8 @@ sircl_result_t sircl_deregister(sircl_comm_t comm, void *ptr);
  * `comm`. config as in sircl_comm_create, NULL: defaults; name NULL: comm's. Members need not be neighbours:
  * what lies between them passes their traffic on. The child shares cables, memory registrations and the
  * engine with its parent, which may be destroyed before it; the cables of a rank are closed with the last of
- * its communicators that came from one sircl_comm_create. A rank that dies ends all of them.
+ * its communicators that came from one sircl_comm_create. A rank that dies ends all of them; an error or an
+ * abort ends the one that it happened on. A rank can be rank 0 of 65,532 splits.
  */
 #define SIRCL_NO_COLOUR (-1)
 sircl_result_t sircl_comm_split(sircl_comm_t comm, int colour, int key, const sircl_config_t *config,
@@ -345,7 +353,8 @@ sircl_result_t sircl_recv_start(void *buf, size_t count, sircl_type_t type, int 
 /*
  * sircl_test moves things on and does not block: *done = 1 if the operation has ended, and then the result is
  * returned, the request is freed and *request set to NULL; else *done = 0 and SIRCL_SUCCESS. sircl_wait
- * returns when it has ended. A NULL request has ended with success.
+ * returns when it has ended. A NULL request has ended with success. Waiting for a message to oneself whose
+ * partner was not started is SIRCL_INVALID_USAGE, and the request stays.
  */
 sircl_result_t sircl_test(sircl_request_t *request, int *done);
 sircl_result_t sircl_wait(sircl_request_t *request);

@@ -4,6 +4,7 @@
  * splits of splits, parents that go first, one that ends with an error. `api_split [N]`.
  */
 #include <stdint.h>
+#include <time.h>
 #include "ranks.h"
 
 static void end(struct rank_ctx *r)
@@ -151,6 +152,27 @@ static void abort_one(struct rank_ctx *r)
 	end(r);
 }
 
+/* A rank that has no communicator left passes on what the others send, for as long as they like: here longer
+ * than SIRCL_TIMEOUT. */
+static void relaying(struct rank_ctx *r)
+{
+	sircl_comm_t some;
+	int world[RANKS_MAX], n = 0;
+	struct timespec pause = { .tv_sec = 3, .tv_nsec = 500 * 1000 * 1000 };
+
+	for (int i = 0; i < r->n; i++)
+		if (i != 1)
+			world[n++] = i;
+	EXPECT(r, sircl_comm_split(r->comm, r->rank == 1 ? SIRCL_NO_COLOUR : 0, 0, NULL, &some) ==
+			  SIRCL_SUCCESS);
+	end(r);
+	if (!some)
+		return;
+	nanosleep(&pause, NULL);
+	works(r, some, place(world, r->rank), n, world);
+	EXPECT(r, sircl_comm_destroy(some) == SIRCL_SUCCESS);
+}
+
 /* Two threads of each rank, each with its own communicator of one home. */
 static void *beside(void *arg)
 {
@@ -203,6 +225,8 @@ int main(int argc, char **argv)
 	}
 	for (size_t i = 0; i < sizeof(test) / sizeof(*test); i++)
 		run_ranks(test[i].name, n, test[i].body) ? failed++ : passed++;
+	setenv("SIRCL_TIMEOUT", "1500", 1);
+	run_ranks("a rank without a communicator goes on relaying", n, relaying) ? failed++ : passed++;
 	printf("%d passed, %d failed, 0 skipped\n", passed, failed);
 	return failed != 0;
 }

@@ -90,7 +90,9 @@ static sircl_result_t issue(sircl_comm_t c, struct op_args *a, sircl_stream_t st
 	CHECK(check(c, a, stream));
 	if (c->team && !handle && !group_open() && !p2p_busy(c))
 		return run_now(c, a);
-	CHECK(request_coll(c, &r));
+	r = request_coll(c);
+	if (!r)
+		return error_last()->code;
 	r->args = *a;
 	ret = r->op ? op_prepare(r->op, a) : SIRCL_SUCCESS;
 	if (ret != SIRCL_SUCCESS) {

@@ -111,7 +111,7 @@ sircl_result_t comm_config(sircl_comm_t c, const char *call, const sircl_config_
 	return SIRCL_SUCCESS;
 }
 
-sircl_result_t comm_new(struct home *h, int rank, int n, sircl_comm_t *out)
+sircl_comm_t comm_new(struct home *h, int rank, int n)
 {
 	struct sircl_comm *c = calloc(1, sizeof(*c));
 
@@ -119,7 +119,8 @@ sircl_result_t comm_new(struct home *h, int rank, int n, sircl_comm_t *out)
 		c->peer = calloc((size_t)n, sizeof(*c->peer));
 	if (!c || !c->peer) {
 		free(c);
-		return error_set(SIRCL_NO_MEMORY, "no memory for a communicator of %d ranks", n);
+		(void)error_set(SIRCL_NO_MEMORY, "no memory for a communicator of %d ranks", n);
+		return NULL;
 	}
 	c->magic = COMM_MAGIC;
 	c->born = fork_generation();
@@ -129,8 +130,7 @@ sircl_result_t comm_new(struct home *h, int rank, int n, sircl_comm_t *out)
 	c->rank = rank;
 	c->n = n;
 	c->bytes = sizeof(*c) + (size_t)n * sizeof(*c->peer);
-	*out = c;
-	return SIRCL_SUCCESS;
+	return c;
 }
 
 void comm_free(sircl_comm_t c)
@@ -193,22 +193,22 @@ void comm_close(sircl_comm_t c)
 	engine_unlock(e);
 }
 
-static sircl_result_t home_new(int rank, int n, struct home **out)
+/* NULL: an error is set. */
+static struct home *home_new(int rank, int n)
 {
 	struct home *h = calloc(1, sizeof(*h));
-	sircl_result_t ret;
 
-	if (!h)
-		return error_set(SIRCL_NO_MEMORY, "sircl_comm_create: no memory");
-	ret = ctx_open(&h->ctx, rank, n);
-	if (ret != SIRCL_SUCCESS) {
+	if (!h) {
+		(void)error_set(SIRCL_NO_MEMORY, "sircl_comm_create: no memory");
+		return NULL;
+	}
+	if (ctx_open(&h->ctx, rank, n) != SIRCL_SUCCESS) {
 		free(h);
-		return ret;
+		return NULL;
 	}
 	atomic_init(&h->refs, 1);
 	atomic_init(&h->next_id, HOME_TEAM + 1);
-	*out = h;
-	return SIRCL_SUCCESS;
+	return h;
 }
 
 /* The communicator of all ranks lies along the cables as the fabric does. */
@@ -266,8 +266,8 @@ static sircl_result_t start_failed(struct home *h, sircl_comm_t c)
 sircl_result_t sircl_comm_create(sircl_comm_t *comm, const sircl_config_t *config, int rank, int size,
 				 const sircl_unique_id_t *id)
 {
-	sircl_comm_t c = NULL;
-	struct home *h = NULL;
+	sircl_comm_t c;
+	struct home *h;
 
 	if (!comm)
 		return error_set(SIRCL_INVALID_ARGUMENT, "sircl_comm_create: comm is NULL");
@@ -278,8 +278,11 @@ sircl_result_t sircl_comm_create(sircl_comm_t *comm, const sircl_config_t *confi
 			"sircl_comm_create: rank %d of %d is out of range: 1 to %d ranks, 0 <= rank < size",
 			rank, size, COLL_MAX_RANKS);
 	fork_watch();
-	CHECK(home_new(rank, size, &h));
-	if (comm_new(h, rank, size, &c) != SIRCL_SUCCESS || start(c, config, id) != SIRCL_SUCCESS)
+	h = home_new(rank, size);
+	if (!h)
+		return error_last()->code;
+	c = comm_new(h, rank, size);
+	if (!c || start(c, config, id) != SIRCL_SUCCESS)
 		return start_failed(h, c);
 	*comm = c;
 	return SIRCL_SUCCESS;
@@ -483,7 +486,9 @@ sircl_result_t sircl_comm_destroy(sircl_comm_t comm)
 	uint64_t goodbye;
 	bool split;
 
-	if (comm && comm->magic == COMM_MAGIC && comm->born != fork_generation())
+	if (!comm || comm->magic != COMM_MAGIC)
+		return api_look(comm, "sircl_comm_destroy");
+	if (comm->born != fork_generation())
 		return destroy_in_child(comm);
 	CHECK(api_begin(comm, "sircl_comm_destroy", API_ANY));
 	if (comm->unfinished)

@@ -187,7 +187,7 @@ sircl_result_t home_stop(struct home *, bool meet, uint64_t goodbye);
 sircl_result_t comm_meet(struct home *, struct op *, const void *mine, void *all, size_t bytes);
 
 /* comm.c */
-sircl_result_t comm_new(struct home *, int rank, int n, sircl_comm_t *);
+sircl_comm_t comm_new(struct home *, int rank, int n); /* NULL: an error is set */
 void comm_free(sircl_comm_t); /* memory only */
 /* Name and limits out of the caller's configuration. */
 sircl_result_t comm_config(sircl_comm_t, const char *call, const sircl_config_t *, uint64_t *start);
@@ -200,8 +200,9 @@ void mem_deregister_all(sircl_comm_t, struct tick *);
 void mem_free_all(sircl_comm_t);
 
 /* request.c */
-sircl_result_t request_coll(sircl_comm_t, struct sircl_request **); /* with an op if there is a team */
-sircl_result_t request_p2p(sircl_comm_t, struct sircl_request **);
+/* Out of the pools; NULL: an error is set. A collective's has an op if there is a team. */
+struct sircl_request *request_coll(sircl_comm_t);
+struct sircl_request *request_p2p(sircl_comm_t);
 void request_release(struct sircl_request *); /* back to the pool */
 void request_free_all(sircl_comm_t);
 /* Prepared or filled in: begins. An error ends the communicator and is the request's result. */

@@ -20,10 +20,7 @@ static sircl_result_t register_range(sircl_comm_t comm, struct comm_memory *new)
 					"sircl_register: %p, %zu bytes overlaps %p, %zu bytes, which "
 					"is registered with communicator \"%s\": deregister that first",
 					new->base, new->bytes, m->base, m->bytes, c->name);
-	CHECK(chan_net_register(comm->fabric->net, &t, new->base, new->bytes));
-	new->next = comm->memory;
-	comm->memory = new;
-	return SIRCL_SUCCESS;
+	return chan_net_register(comm->fabric->net, &t, new->base, new->bytes);
 }
 
 static sircl_result_t add(sircl_comm_t comm, void *base, size_t bytes, bool ours)
@@ -36,6 +33,10 @@ static sircl_result_t add(sircl_comm_t comm, void *base, size_t bytes, bool ours
 	*m = (struct comm_memory){ .base = base, .bytes = bytes, .ours = ours };
 	engine_lock(comm->fabric->engine);
 	ret = register_range(comm, m);
+	if (ret == SIRCL_SUCCESS) {
+		m->next = comm->memory;
+		comm->memory = m;
+	}
 	engine_unlock(comm->fabric->engine);
 	if (ret != SIRCL_SUCCESS)
 		free(m);

@@ -395,7 +395,9 @@ static sircl_result_t issue(sircl_comm_t c, const char *call, const struct sircl
 	size_t bytes;
 
 	CHECK(check(c, call, want, stream, !handle && !group_open(), &bytes));
-	CHECK(request_p2p(c, &r));
+	r = request_p2p(c);
+	if (!r)
+		return error_last()->code;
 	r->dir = want->dir;
 	r->peer = want->peer;
 	r->type = want->type;

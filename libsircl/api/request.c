@@ -9,7 +9,7 @@
 #include "api/internal.h"
 #include "device/device.h"
 
-static sircl_result_t request_get(sircl_comm_t c, struct sircl_request **pool, struct sircl_request **out)
+static struct sircl_request *request_get(sircl_comm_t c, struct sircl_request **pool)
 {
 	struct sircl_request *r = *pool;
 
@@ -17,8 +17,10 @@ static sircl_result_t request_get(sircl_comm_t c, struct sircl_request **pool, s
 		*pool = r->next;
 	} else {
 		r = calloc(1, sizeof(*r));
-		if (!r)
-			return error_set(SIRCL_NO_MEMORY, "rank %d has no memory for a request", c->rank);
+		if (!r) {
+			(void)error_set(SIRCL_NO_MEMORY, "rank %d has no memory for a request", c->rank);
+			return NULL;
+		}
 		r->comm = c;
 		atomic_fetch_add_explicit(&c->bytes, sizeof(*r), memory_order_relaxed);
 	}
@@ -28,31 +30,26 @@ static sircl_result_t request_get(sircl_comm_t c, struct sircl_request **pool, s
 	r->handle = NULL;
 	r->result = SIRCL_SUCCESS;
 	c->unfinished++;
-	*out = r;
-	return SIRCL_SUCCESS;
+	return r;
 }
 
-sircl_result_t request_coll(sircl_comm_t c, struct sircl_request **out)
+struct sircl_request *request_coll(sircl_comm_t c)
 {
-	struct sircl_request *r = NULL;
-	sircl_result_t ret;
+	struct sircl_request *r = request_get(c, &c->free_coll);
 
-	CHECK(request_get(c, &c->free_coll, &r));
+	if (!r)
+		return NULL;
 	r->is_coll = true;
-	if (c->team && !r->op) {
-		ret = op_create(c->team, &r->op);
-		if (ret != SIRCL_SUCCESS) {
-			request_release(r);
-			return ret;
-		}
+	if (c->team && !r->op && op_create(c->team, &r->op) != SIRCL_SUCCESS) {
+		request_release(r);
+		return NULL;
 	}
-	*out = r;
-	return SIRCL_SUCCESS;
+	return r;
 }
 
-sircl_result_t request_p2p(sircl_comm_t c, struct sircl_request **out)
+struct sircl_request *request_p2p(sircl_comm_t c)
 {
-	return request_get(c, &c->free_p2p, out);
+	return request_get(c, &c->free_p2p);
 }
 
 void request_release(struct sircl_request *r)

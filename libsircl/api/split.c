@@ -43,7 +43,9 @@ static sircl_result_t exchange(sircl_comm_t c, const struct told *mine, struct t
 		all[0] = *mine;
 		return SIRCL_SUCCESS;
 	}
-	CHECK(request_coll(c, &r));
+	r = request_coll(c);
+	if (!r)
+		return error_last()->code;
 	ret = op_prepare(r->op, &a);
 	if (ret == SIRCL_SUCCESS) {
 		request_start(r);
@@ -96,8 +98,9 @@ static void place(sircl_comm_t child, const struct split_shape *s)
 	}
 }
 
-static sircl_result_t make_child(sircl_comm_t c, const struct split_shape *s, uint32_t id,
-				 const sircl_config_t *config, sircl_comm_t *out)
+/* NULL: an error is set. */
+static sircl_comm_t make_child(sircl_comm_t c, const struct split_shape *s, uint32_t id,
+			       const sircl_config_t *config)
 {
 	sircl_comm_t child;
 	uint64_t unused;
@@ -106,7 +109,9 @@ static sircl_result_t make_child(sircl_comm_t c, const struct split_shape *s, ui
 
 	while (s->parent_of[rank] != c->rank)
 		rank++;
-	CHECK(comm_new(c->home, rank, s->n, &child));
+	child = comm_new(c->home, rank, s->n);
+	if (!child)
+		return NULL;
 	memcpy(child->name, c->name, sizeof(child->name));
 	child->op_timeout = c->op_timeout;
 	child->id = id;
@@ -119,11 +124,11 @@ static sircl_result_t make_child(sircl_comm_t c, const struct split_shape *s, ui
 
 		comm_close(child);
 		comm_free(child);
-		return error_again(&e);
+		(void)error_again(&e);
+		return NULL;
 	}
 	atomic_fetch_add_explicit(&c->home->refs, 1, memory_order_relaxed); /* the parent holds one */
-	*out = child;
-	return SIRCL_SUCCESS;
+	return child;
 }
 
 /* This rank cannot take part any more: the parent ends everywhere, and those who have the child hear of it as
@@ -145,7 +150,7 @@ static sircl_result_t give_up(sircl_comm_t c, uint32_t id)
 static sircl_result_t split(sircl_comm_t c, int colour, int key, const sircl_config_t *config,
 			    sircl_comm_t *child)
 {
-	struct told mine = { .colour = colour, .key = key }, all[COLL_MAX_RANKS];
+	struct told mine = { .colour = colour, .key = key }, all[COLL_MAX_RANKS] = { { 0 } };
 	struct split_member member[COLL_MAX_RANKS];
 	uint16_t node[COLL_MAX_RANKS];
 	struct split_shape s;
@@ -167,7 +172,8 @@ static sircl_result_t split(sircl_comm_t c, int colour, int key, const sircl_con
 		node[r] = c->node_of[c->pos_of[r]];
 	}
 	split_shape(member, node, c->n, colour, c->fabric->n, c->fabric->ring, &s);
-	if (make_child(c, &s, all[0].id, config, child) != SIRCL_SUCCESS)
+	*child = make_child(c, &s, all[0].id, config);
+	if (!*child)
 		return give_up(c, all[0].id);
 	log_info(&c->ctx->log, LOG_INIT,
 		 "communicator \"%s\" is split from \"%s\": rank %d of %d, position %d of a %s",

@@ -140,6 +140,7 @@ void wait_requests(struct sircl_request *list)
 	if (!w.at)
 		return;
 	list_comms(&w);
+	sircl_assert(w.comms);
 	if (w.several)
 		wait_several(&w);
 	else if (!w.at->more && w.at->op && !p2p_busy(w.comms))

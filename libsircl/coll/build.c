@@ -235,8 +235,8 @@ static sircl_result_t build_one(const struct plan_key *key, struct plan **out)
 sircl_result_t plan_build(const struct plan_key *key, struct plan **out)
 {
 	struct plan_key k = *key;
-	uint16_t held = 0, wide = 0, h, w;
-	struct plan *p = NULL, *mine = NULL;
+	struct plan *mine, *other;
+	uint16_t held, wide;
 	sircl_result_t ret;
 
 	*out = NULL;
@@ -245,19 +245,18 @@ sircl_result_t plan_build(const struct plan_key *key, struct plan **out)
 		return error_set(SIRCL_INTERNAL_ERROR, "no plan for %s by %s, position %u of a %s of %u",
 				 coll_kind_name(key->kind), coll_algo_name(key->algo), key->pos,
 				 key->shape == SHAPE_RING ? "ring" : "line", key->n);
+	CHECK(build_one(key, &mine));
+	plan_count_held(mine, &mine->held, &mine->held_wide);
 	/* What the neediest position holds decides the length of a round for all. */
 	for (k.pos = 0; k.pos < k.n; k.pos++) {
-		CHECK_GOTO(build_one(&k, &p), fail);
-		plan_count_held(p, &h, &w);
-		held = h > held ? h : held;
-		wide = w > wide ? w : wide;
 		if (k.pos == key->pos)
-			mine = p;
-		else
-			free(p);
+			continue;
+		CHECK_GOTO(build_one(&k, &other), fail);
+		plan_count_held(other, &held, &wide);
+		mine->held = held > mine->held ? held : mine->held;
+		mine->held_wide = wide > mine->held_wide ? wide : mine->held_wide;
+		free(other);
 	}
-	mine->held = held;
-	mine->held_wide = wide;
 	*out = mine;
 	return SIRCL_SUCCESS;
 fail:

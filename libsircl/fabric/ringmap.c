@@ -178,7 +178,7 @@ static void place_ranks(const struct build *b, struct ring_map *m)
 				m->cable[m->ncables++] = (struct map_cable){
 					.rank = { m->rank_of[at - 1], (uint16_t)i },
 					.nlanes = lanes,
-					.local = true,
+					.local = 1,
 				};
 			m->rank_of[at++] = (uint16_t)i;
 		}
@@ -188,7 +188,7 @@ static void place_ranks(const struct build *b, struct ring_map *m)
 	m->n = at;
 	for (int c = 0; c < m->ncables; c++) {
 		m->cable[c].rank[0] = m->rank_of[c];
-		m->cable[c].rank[1] = m->rank_of[(c + 1) % at];
+		m->cable[c].rank[1] = m->rank_of[c + 1 < at ? c + 1 : 0];
 	}
 }
 

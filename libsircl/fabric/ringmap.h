@@ -46,7 +46,7 @@ struct map_cable {
 	uint16_t rank[2]; /* at position p (its NEXT) and p + 1 (its PREV) */
 	int nlanes;
 	uint8_t port[2][LANES_MAX];
-	bool local; /* between two ranks of one machine: no device, no ports */
+	int local; /* 1: between two ranks of one machine: no device, no ports */
 	int nports[2]; /* ports seen at each end: more than nlanes: some are unused */
 };
 

@@ -203,21 +203,22 @@ static void build_alone(struct build *b)
 	build_copy(b, build_out(0), build_in(0));
 }
 
-/* The plan of one position, all but what depends on the other positions. */
-static sircl_result_t build_one(const struct plan_key *key, struct plan **out)
+/* The plan of one position, all but what depends on the other positions; NULL: error_last() says why. */
+static struct plan *build_one(const struct plan_key *key)
 {
+	build_fn *const builder = key->n == 1 ? build_alone : builders[key->kind][key->algo];
 	struct build b = { .key = key, .room = 32 };
 
 	b.plan = calloc(1, sizeof(*b.plan) + b.room * sizeof(b.plan->step[0]));
-	if (!b.plan)
-		return error_set(SIRCL_NO_MEMORY, "no memory for a plan");
+	if (!b.plan || !builder) {
+		free(b.plan);
+		error_set(SIRCL_NO_MEMORY, "no memory for a plan");
+		return NULL;
+	}
 	b.plan->n = key->n;
 	b.plan->pos = key->pos;
 	b.plan->rank = key->rank_of[key->pos];
-	if (key->n == 1)
-		build_alone(&b);
-	else
-		builders[key->kind][key->algo](&b);
+	builder(&b);
 	if (!b.err && key->scaled && coll_reduces(key->kind))
 		plan_scale(&b);
 	if (!b.err)
@@ -226,10 +227,9 @@ static sircl_result_t build_one(const struct plan_key *key, struct plan **out)
 		b.plan->name = key->algo == ALGO_DOUBLING ? "barrier/doubling" : "barrier/exchange";
 	if (b.err) {
 		free(b.plan);
-		return b.err;
+		return NULL;
 	}
-	*out = b.plan;
-	return SIRCL_SUCCESS;
+	return b.plan;
 }
 
 sircl_result_t plan_build(const struct plan_key *key, struct plan **out)
@@ -237,7 +237,6 @@ sircl_result_t plan_build(const struct plan_key *key, struct plan **out)
 	struct plan_key k = *key;
 	struct plan *mine, *other;
 	uint16_t held, wide;
-	sircl_result_t ret;
 
 	*out = NULL;
 	if (!coll_can(key->kind, key->algo, key->n, key->shape) || key->pos >= key->n ||
@@ -245,13 +244,19 @@ sircl_result_t plan_build(const struct plan_key *key, struct plan **out)
 		return error_set(SIRCL_INTERNAL_ERROR, "no plan for %s by %s, position %u of a %s of %u",
 				 coll_kind_name(key->kind), coll_algo_name(key->algo), key->pos,
 				 key->shape == SHAPE_RING ? "ring" : "line", key->n);
-	CHECK(build_one(key, &mine));
+	mine = build_one(key);
+	if (!mine)
+		return error_last()->code;
 	plan_count_held(mine, &mine->held, &mine->held_wide);
 	/* What the neediest position holds decides the length of a round for all. */
 	for (k.pos = 0; k.pos < k.n; k.pos++) {
 		if (k.pos == key->pos)
 			continue;
-		CHECK_GOTO(build_one(&k, &other), fail);
+		other = build_one(&k);
+		if (!other) {
+			free(mine);
+			return error_last()->code;
+		}
 		plan_count_held(other, &held, &wide);
 		mine->held = held > mine->held ? held : mine->held;
 		mine->held_wide = wide > mine->held_wide ? wide : mine->held_wide;
@@ -259,7 +264,4 @@ sircl_result_t plan_build(const struct plan_key *key, struct plan **out)
 	}
 	*out = mine;
 	return SIRCL_SUCCESS;
-fail:
-	free(mine);
-	return ret;
 }

@@ -29,7 +29,10 @@ static bool neighbours(const struct sircl_comm *c, int node)
 static sircl_result_t channel(sircl_comm_t c, struct tick *t, int peer, struct chan **out)
 {
 	int node = node_at(c, peer);
-	struct chan_cfg cfg = { .id = P2P_CHANNEL(c->id), .peer = (uint16_t)node, .via = p2p_way(c, peer) };
+	struct chan_cfg cfg = { .id = P2P_CHANNEL(c->id),
+				.peer = (uint16_t)node,
+				.via = p2p_way(c, peer),
+				.least = chan_least(c->fabric->n) };
 
 	cfg.window = chan_window(
 		param_num(&c->ctx->params, neighbours(c, node) ? PARAM_WINDOW : PARAM_RELAY_WINDOW));

@@ -6,17 +6,24 @@
 #include "fabric/internal.h"
 #include "fabric/wire.h"
 
-/* Receive memory of a link: the team's window, one neighbour's point-to-point window and one to spare, far
- * peers, relayed channels. */
-enum { RELAYED_CHANNELS = 16 };
+enum { RELAYED_CHANNELS = 16, FAR_PEERS = 8, MORE_TEAMS = 7, MORE_WINDOW = 1 << 20 };
 
+/*
+ * Receive memory of a link: for the first communicator a window each of its team and of a neighbour's
+ * messages, and one to spare; for more communicators more, unless windows are huge; far peers; what is
+ * relayed. All pairs of ranks have at least a small window: about n * n / 4 directions pass each node, half
+ * of them come by each of its links.
+ */
 static void arena_sizes(const struct start *s, size_t *arena, size_t *relay)
 {
 	size_t window = chan_window(param_num(&s->ctx->params, PARAM_WINDOW)),
-	       far = chan_window(param_num(&s->ctx->params, PARAM_RELAY_WINDOW));
+	       far = chan_window(param_num(&s->ctx->params, PARAM_RELAY_WINDOW)), n = (size_t)s->cfg->n,
+	       pairs = n * n / 4 * chan_least(s->cfg->n);
 
-	*relay = s->cfg->n > 2 ? RELAYED_CHANNELS * far : 0;
-	*arena = 3 * window + *relay + (size_t)s->cfg->n * far;
+	*relay = n > 2 ? RELAYED_CHANNELS * far + 2 * pairs : 0;
+	*arena = 3 * window + MORE_TEAMS * (window < MORE_WINDOW ? window : MORE_WINDOW) +
+		 (n < FAR_PEERS ? n : FAR_PEERS) * far + n * chan_least(s->cfg->n) +
+		 (n > 2 ? RELAYED_CHANNELS * far + pairs : 0);
 }
 
 static int position_of(const struct ring_map *m, int rank)

@@ -221,6 +221,7 @@ sircl_result_t chan_open(struct chan_net *net, struct tick *t, const struct chan
 {
 	sircl_result_t ret;
 	uint32_t nframes = window_frames(cfg->window);
+	uint32_t least = cfg->least && cfg->least < cfg->window ? cfg->least : cfg->window;
 	*out = NULL;
 	CHECK(chan_check(net, cfg));
 	struct chan *c = calloc(1, sizeof(*c));
@@ -233,12 +234,12 @@ sircl_result_t chan_open(struct chan_net *net, struct tick *t, const struct chan
 	c->tx.frame = calloc(nframes, sizeof(*c->tx.frame));
 	tx_init(&c->tx, net, cfg->via);
 	if (!c->sq || !c->rq || !c->tx.frame ||
-	    rx_alloc(net, &c->rx, cfg->via, cfg->window) != SIRCL_SUCCESS) {
+	    rx_alloc(net, &c->rx, cfg->via, cfg->window, least) != SIRCL_SUCCESS) {
 		ret = error_set(SIRCL_NO_MEMORY,
 				"channel %u to rank %d: no receive memory left on the link for a window of "
 				"%u bytes (%zu of %zu in use); "
 				"lower SIRCL_WINDOW or open fewer channels",
-				cfg->id, rank_at(net, cfg->peer), cfg->window,
+				cfg->id, rank_at(net, cfg->peer), least,
 				arena_used(link_arena(net->side[cfg->via].link)),
 				arena_size(link_arena(net->side[cfg->via].link)));
 		goto err_chan;
@@ -254,9 +255,10 @@ sircl_result_t chan_open(struct chan_net *net, struct tick *t, const struct chan
 	c->tx.src = (uint16_t)net->cfg.self;
 	c->tx.dst = cfg->peer;
 	c->tx.window = cfg->window;
+	c->tx.least = least;
 	c->tx.nframes = nframes;
 	c->memory = sizeof(*c) + CHAN_QUEUE * (sizeof(*c->sq) + sizeof(*c->rq)) +
-		    nframes * (sizeof(*c->tx.frame) + sizeof(*c->rx.frame)) + cfg->window;
+		    nframes * (sizeof(*c->tx.frame) + sizeof(*c->rx.frame)) + c->rx.alloc;
 	c->next = net->chans;
 	net->chans = c;
 	net->st.channels++;

@@ -77,7 +77,14 @@ struct chan_cfg {
 			       NEXT opens it via PREV */
 	uint32_t window; /* bytes per direction and hop, a multiple of 4096 (both ends alike; differing: the
 			    smaller) */
+	uint32_t least; /* where memory is short each hop may give a smaller window, down to this; 0: window
+			   or nothing. A multiple of 4096 */
 };
+/* A window that any stream of messages gets along with, so small that all pairs of n positions have one. */
+static inline uint32_t chan_least(int n)
+{
+	return n <= 16 ? 32768 : 8192;
+}
 
 /* The window for SIRCL_WINDOW or SIRCL_RELAY_WINDOW, which may be any number of bytes. */
 static inline uint32_t chan_window(int64_t bytes)

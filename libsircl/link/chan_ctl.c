@@ -72,7 +72,8 @@ static bool tx_say(struct chan_net *net, struct tick *t, struct tx *tx)
 					      .msg = tx->id,
 					      .fno = tx->fno,
 					      .off = tx->window,
-					      .tag = tx->src | (uint64_t)tx->dst << 16 }))
+					      .tag = tx->src | (uint64_t)tx->dst << 16 |
+						     (uint64_t)(tx->least / 64) << 32 }))
 			return false;
 		tx->h.owed &= (uint8_t)~OWE_OPEN;
 	}
@@ -241,6 +242,9 @@ static void open_deliver(struct chan_net *net, struct tick *t, struct slot *s, c
 		slot_refuse(net, s, bad);
 	} else {
 		s->window = (uint32_t)f->off;
+		s->least = (uint32_t)(f->tag >> 32) * 64;
+		if (s->least < 4096 || s->least > s->window)
+			s->least = s->window;
 		if (s->dst != net->cfg.self) {
 			relay_open(net, t, s);
 		} else {

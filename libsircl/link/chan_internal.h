@@ -43,7 +43,8 @@ enum chan_kind {
 	CHAN_DATA =
 		16, /* msg, fno, len, tag; LAST, DIRECT. off: low half of the window position (direct: the
 		       offset in the message); above it CRC32C of the bytes, with SIRCL_CHECKSUM, else 0 */
-	CHAN_OPEN, /* msg: id, fno: first frame number, off: window, tag: src | dst << 16 */
+	CHAN_OPEN, /* msg: id, fno: first frame number, off: window, tag: src | dst << 16 | least window / 64
+		      << 32 */
 	CHAN_ACCEPT, /* msg: frames, fno: fragment, off: region-0 offset of the window, tag: window */
 	CHAN_CREDIT, /* off: window position, fno: frame number up to which the sender may go */
 	CHAN_GRANT, /* msg: message, fno: region, off: offset in it of the message's first byte, tag: length
@@ -114,7 +115,7 @@ struct tx {
 	struct relay *relay;
 	enum tx_state state;
 	uint16_t label, src, dst;
-	uint32_t id, window, nframes, frag;
+	uint32_t id, window, least, nframes, frag;
 	uint64_t peer_off; /* the window in the peer's region 0 */
 	uint64_t pos, limit; /* next window position; the credit */
 	uint32_t fno, flimit, una,
@@ -159,7 +160,7 @@ struct slot {
 	struct hop h;
 	bool used, opened, refused, fin;
 	uint16_t label, src, dst;
-	uint32_t id, window, first, fin_fno;
+	uint32_t id, window, least, first, fin_fno;
 	struct reason fin_why, stop;
 	struct rx *rx; /* NULL: the user has not opened it yet, or refused */
 	uint64_t order; /* of arrival, so that the oldest OPEN is bound first */
@@ -360,7 +361,8 @@ void chan_send_settle(struct chan *); /* xfers after releases */
 void chan_send_end(struct chan *, struct reason); /* unsent messages end with an error */
 
 /* chan_recv.c: the receiving half */
-sircl_result_t rx_alloc(struct chan_net *, struct rx *, int side, uint32_t window);
+/* A window of `window` bytes, or, where the arena has become short, fewer, but `least`. */
+sircl_result_t rx_alloc(struct chan_net *, struct rx *, int side, uint32_t window, uint32_t least);
 void rx_free(struct chan_net *, struct rx *, int side);
 void rx_deliver(struct chan_net *, struct tick *, struct slot *, const struct link_frame *);
 void rx_free_frames(struct chan_net *, struct rx *, uint32_t upto);

@@ -10,9 +10,21 @@
 #include <string.h>
 #include "link/chan_internal.h"
 
-sircl_result_t rx_alloc(struct chan_net *net, struct rx *rx, int side, uint32_t window)
+/* Who can do with less leaves two thirds of the arena to those who cannot, and the later ones something. */
+static uint32_t modest(const struct arena *a, uint32_t window, uint32_t least)
+{
+	size_t pool = arena_size(a) / 3, used = arena_used(a), room = used < pool ? (pool - used) / 4 : 0;
+
+	while (window > least && window > room)
+		window = window / 2 & ~4095u;
+	return window > least ? window : least;
+}
+
+sircl_result_t rx_alloc(struct chan_net *net, struct rx *rx, int side, uint32_t window, uint32_t least)
 {
 	struct arena *a = link_arena(net->side[side].link);
+	if (least < window)
+		window = modest(a, window, least);
 	rx->arena_off = arena_alloc(a, window);
 	if (rx->arena_off == SIZE_MAX)
 		return SIRCL_NO_MEMORY;

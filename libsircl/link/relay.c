@@ -21,10 +21,17 @@ static const struct link_mem *relay_mem(struct chan_net *net, struct tick *t, in
 	return s->cross;
 }
 
+/* Half of the limit goes to whole windows, the rest to those who cannot do with less and to least ones. */
+static uint32_t relay_window(const struct chan_net *net, const struct slot *s)
+{
+	return net->st.relay_bytes + s->window > net->cfg.relay_limit / 2 ? s->least : s->window;
+}
+
 void relay_open(struct chan_net *net, struct tick *t, struct slot *s)
 {
 	int in = s->h.side, out = !in;
-	struct reason why = { .at = (uint16_t)net->cfg.self, .detail = s->window };
+	uint32_t window = relay_window(net, s);
+	struct reason why = { .at = (uint16_t)net->cfg.self, .detail = window };
 	struct relay *r = NULL;
 	if (!net->side[out].link) {
 		why.why = WHY_NO_WAY;
@@ -35,13 +42,13 @@ void relay_open(struct chan_net *net, struct tick *t, struct slot *s)
 		why.to = neighbour(net, out);
 		goto refuse;
 	}
-	if (net->st.relay_bytes + s->window > net->cfg.relay_limit) {
+	if (net->st.relay_bytes + window > net->cfg.relay_limit) {
 		why.why = WHY_LIMIT;
 		goto refuse;
 	}
 	why.why = WHY_ARENA;
 	r = calloc(1, sizeof(*r));
-	if (!r || rx_alloc(net, &r->rx, in, s->window) != SIRCL_SUCCESS)
+	if (!r || rx_alloc(net, &r->rx, in, window, s->least) != SIRCL_SUCCESS)
 		goto refuse;
 	tx_init(&r->tx, net, out);
 	if (!label_take(net, &r->tx, out)) {
@@ -62,13 +69,14 @@ void relay_open(struct chan_net *net, struct tick *t, struct slot *s)
 	tx->src = s->src;
 	tx->dst = s->dst;
 	tx->id = s->id;
-	tx->window = s->window;
+	tx->window = rx->alloc;
+	tx->least = s->least;
 	tx->nframes = rx->nframes;
-	r->memory = sizeof(*r) + rx->nframes * sizeof(*rx->frame) + s->window;
+	r->memory = sizeof(*r) + rx->nframes * sizeof(*rx->frame) + rx->alloc;
 	r->next = net->relays;
 	net->relays = r;
 	net->st.relays++;
-	net->st.relay_bytes += s->window;
+	net->st.relay_bytes += rx->alloc;
 	net->st.memory_bytes += r->memory;
 	hop_owe(net, &tx->h, OWE_OPEN);
 	return;

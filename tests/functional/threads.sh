@@ -18,6 +18,9 @@ run tcp 1 4
 run tcp 2 4 api_group api_split
 run shm 2 2 api api_group
 run shm 1 3 api api_kinds api_cost
+# all pairs of many ranks, so many relayed channels
+run shm 1 16 api_group
+run shm 2 4 api_random
 if timeout 120 "$B/tests/life" share; then p=$((p + 1)); else f=$((f + 1)); echo "FAIL: two threads in one communicator"; fi
 # shellcheck disable=SC2086
 [ -n "${SHORT:-}" ] || { run tcp 4 2 $all; run tcp 1 5 $all; run shm 4 8; run shm 1 6 api_split; }

@@ -178,10 +178,10 @@ const char *sircl_last_error(sircl_comm_t comm);
 sircl_result_t sircl_get_unique_id(sircl_unique_id_t *id);
 
 /*
- * Creates a communicator; every rank calls it, it returns when all are connected. Blocks at most
- * start_timeout_ms. config  NULL: defaults rank    0 <= rank < size id      the same on all ranks; NULL:
- * rendezvous and key come from the environment (sircl run, SIRCL_ROOT, MASTER_ADDR, SLURM_LAUNCH_NODE_IPADDR
- * with SIRCL_KEY_FILE or SIRCL_KEY; see sircl params) On error *comm is NULL.
+ * Creates a communicator; every rank calls it, it returns when all are connected, and blocks at most
+ * start_timeout_ms. A NULL config means defaults; 0 <= rank < size. The id is the same on all ranks; with
+ * NULL, rendezvous and key come from the environment: sircl run, or SIRCL_ROOT, MASTER_ADDR or
+ * SLURM_LAUNCH_NODE_IPADDR with SIRCL_KEY_FILE or SIRCL_KEY (see sircl params). On error *comm is NULL.
  */
 sircl_result_t sircl_comm_create(sircl_comm_t *comm, const sircl_config_t *config, int rank, int size,
 				 const sircl_unique_id_t *id);

@@ -74,8 +74,23 @@ bool session_failed(const struct session *s, const char *call)
 	return false;
 }
 
+/* With one of them alone every rank would take itself for the first, or the only one. */
+static bool rank_and_size(void)
+{
+	bool rank = env_int("SIRCL_RANK", -1) >= 0, size = env_int("SIRCL_NRANKS", 0) > 0;
+
+	if (rank == size)
+		return true;
+	fprintf(stderr,
+		"sircl-bench: %s is set and %s is not: a rank that sircl run has not started needs both\n",
+		rank ? "SIRCL_RANK" : "SIRCL_NRANKS", rank ? "SIRCL_NRANKS" : "SIRCL_RANK");
+	return false;
+}
+
 bool session_open(struct session *s, const struct options *o)
 {
+	if (!rank_and_size())
+		return false;
 	*s = (struct session){ .rank = env_int("SIRCL_RANK", 0), .n = env_int("SIRCL_NRANKS", 1) };
 	if (o->ranks && o->ranks != s->n) {
 		fprintf(stderr, "sircl-bench: --ranks %d, but this process is one of %d ranks already\n",

@@ -55,6 +55,10 @@ expect 2 "a root that is no rank is refused" broadcast --ranks 2 -r 2 -b 8 -e 8
 says 'the 2 ranks are 0 to 1' err
 expect 2 "a CSV file that cannot be written is refused" all_reduce --ranks 2 -b 8 -e 8 --csv "$tmp/no/such/folder"
 expect 2 "a JSON file that cannot be written is refused" all_reduce --ranks 2 -b 8 -e 8 --json "$tmp/no/such/folder"
+SIRCL_RANK=0 expect 2 "a rank without a size is refused" barrier
+says 'SIRCL_RANK is set and SIRCL_NRANKS is not' err
+SIRCL_NRANKS=2 expect 2 "a size without a rank is refused" barrier
+says 'SIRCL_NRANKS is set and SIRCL_RANK is not' err
 expect 0 "help needs nothing" --help
 
 # the same bits over 1, 2, 4 lanes, over tcp, with small slices and windows, in either kind of memory

@@ -177,29 +177,32 @@ MAN_LINK := $(sort $(shell awk -F'\050' 'NF > 1 && match($$1, /sircl_[a-z_]+$$/)
 D        := $(DESTDIR)
 # sircl-bench finds the library where it is installed, also in a tree that is moved.
 install: programs
-	install -d $(D)$(BINDIR) $(D)$(LIBDIR) $(D)$(INCLUDEDIR)/sircl $(D)$(PKGCONFIGDIR) $(sort $(dir $(MAN:%=$(D)$(MANDIR)/%)))
-	install -m 755 $(BUILD)/sircl $(D)$(BINDIR)/sircl
+	$(call say,INSTALL,$(D)$(PREFIX))
+	$(Q)install -d $(D)$(BINDIR) $(D)$(LIBDIR) $(D)$(INCLUDEDIR)/sircl $(D)$(PKGCONFIGDIR) $(sort $(dir $(MAN:%=$(D)$(MANDIR)/%)))
+	$(Q)install -m 755 $(BUILD)/sircl $(D)$(BINDIR)/sircl
 ifneq ($(filter %/sircl-bench,$(PROGRAMS)),)
-	$(CC) $(ALL_LDFLAGS) -o $(BUILD)/sircl-bench.install $(call obj,$(BENCH_SRC)) -L$(BUILD) -lsircl \
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $(BUILD)/sircl-bench.install $(call obj,$(BENCH_SRC)) -L$(BUILD) -lsircl \
 		-Wl,-rpath,'$$ORIGIN/$(shell realpath -m --relative-to='$(BINDIR)' '$(LIBDIR)')' $$(pkg-config --libs jansson) -lm
-	install -m 755 $(BUILD)/sircl-bench.install $(D)$(BINDIR)/sircl-bench
+	$(Q)install -m 755 $(BUILD)/sircl-bench.install $(D)$(BINDIR)/sircl-bench
 endif
-	install -m 755 $(BUILD)/libsircl.so.0 $(D)$(LIBDIR)/libsircl.so.$(VERSION)
-	ln -sf libsircl.so.$(VERSION) $(D)$(LIBDIR)/libsircl.so.0
-	ln -sf libsircl.so.0 $(D)$(LIBDIR)/libsircl.so
-	install -m 644 $(BUILD)/libsircl.a $(D)$(LIBDIR)/libsircl.a
-	install -m 644 include/sircl/sircl.h $(D)$(INCLUDEDIR)/sircl/sircl.h
-	printf '%s\n' 'prefix=$(PREFIX)' 'libdir=$(LIBDIR)' 'includedir=$(INCLUDEDIR)' '' 'Name: libsircl' \
+	$(Q)install -m 755 $(BUILD)/libsircl.so.0 $(D)$(LIBDIR)/libsircl.so.$(VERSION)
+	$(Q)ln -sf libsircl.so.$(VERSION) $(D)$(LIBDIR)/libsircl.so.0
+	$(Q)ln -sf libsircl.so.0 $(D)$(LIBDIR)/libsircl.so
+	$(Q)install -m 644 $(BUILD)/libsircl.a $(D)$(LIBDIR)/libsircl.a
+	$(Q)install -m 644 include/sircl/sircl.h $(D)$(INCLUDEDIR)/sircl/sircl.h
+	$(Q)printf '%s\n' 'prefix=$(PREFIX)' 'libdir=$(LIBDIR)' 'includedir=$(INCLUDEDIR)' '' 'Name: libsircl' \
 		'Description: Collectives on a switchless ring of machines' 'Version: $(VERSION)' \
 		'Libs: -L$${libdir} -lsircl' 'Libs.private: -pthread -ldl -lm' 'Cflags: -I$${includedir}' >$(D)$(PKGCONFIGDIR)/libsircl.pc
-	for m in $(MAN); do install -m 644 man/$${m#*/} $(D)$(MANDIR)/$$m || exit 1; done
-	for m in $(MAN_LINK); do ln -sf sircl.3 $(D)$(MANDIR)/$$m || exit 1; done
+	$(Q)for m in $(MAN); do install -m 644 man/$${m#*/} $(D)$(MANDIR)/$$m || exit 1; done
+	$(Q)for m in $(MAN_LINK); do ln -sf sircl.3 $(D)$(MANDIR)/$$m || exit 1; done
+	$(if $(D),,@echo 'Programs find libsircl.so.0 in $(LIBDIR) after ldconfig, if /etc/ld.so.conf names that folder; else by LD_LIBRARY_PATH.')
 # Folders that others may use as well stay.
 uninstall:
-	rm -f $(D)$(BINDIR)/sircl $(D)$(BINDIR)/sircl-bench $(D)$(LIBDIR)/libsircl.so.$(VERSION) $(D)$(LIBDIR)/libsircl.so.0 \
+	$(call say,REMOVE,$(D)$(PREFIX))
+	$(Q)rm -f $(D)$(BINDIR)/sircl $(D)$(BINDIR)/sircl-bench $(D)$(LIBDIR)/libsircl.so.$(VERSION) $(D)$(LIBDIR)/libsircl.so.0 \
 		$(D)$(LIBDIR)/libsircl.so $(D)$(LIBDIR)/libsircl.a $(D)$(INCLUDEDIR)/sircl/sircl.h $(D)$(PKGCONFIGDIR)/libsircl.pc \
 		$(MAN:%=$(D)$(MANDIR)/%) $(D)$(MANDIR)/man1/sircl-bench.1 $(MAN_LINK:%=$(D)$(MANDIR)/%)
-	-rmdir $(D)$(INCLUDEDIR)/sircl
+	$(Q)rmdir $(D)$(INCLUDEDIR)/sircl 2>/dev/null || true
 
 C_FILES := $(shell git ls-files '*.c' '*.h' 2>/dev/null)
 SH_FILES := $(shell git ls-files '*.sh' .ci/run 2>/dev/null)

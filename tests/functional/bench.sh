@@ -107,8 +107,14 @@ else
 fi
 # on a terminal a long run says how far it is; elsewhere it does not. Long enough for any machine, and ended then
 if command -v script >/dev/null; then
-	how="$B/sircl-bench all_reduce --ranks 2 -b 8 -e 8 -d all -o all -n 50000 -w 0"
-	timeout 6 script -qec "$how 2>&1 >/dev/null" /dev/null >"$tmp/out" 2>"$tmp/err" </dev/null
+	how="$B/sircl-bench all_reduce --ranks 2 -b 8 -e 8 -d all -o all -n 20000 -w 0"
+	timeout 60 script -qec "$how 2>&1 >/dev/null" /dev/null >"$tmp/out" 2>"$tmp/err" </dev/null &
+	for ((i = 0; i < 280; i++)); do
+		grep -q 'row [0-9]* of' "$tmp/out" && break
+		sleep 0.2
+	done
+	kill $! 2>/dev/null
+	wait $! 2>/dev/null
 	says 'row [0-9]* of 60, [0-9]* s: all_reduce, 8 bytes' out
 	# shellcheck disable=SC2086
 	timeout 4 $how >"$tmp/out" 2>"$tmp/err"

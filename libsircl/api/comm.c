@@ -242,6 +242,7 @@ static sircl_result_t start(struct sircl_comm *c, const sircl_config_t *config, 
 	f.limit = h->ctx.clock(h->ctx.clock_arg) + limit;
 	CHECK(fabric_start(&f, &h->fabric));
 	c->fabric = h->fabric;
+	engine_also(h->fabric->engine, home_round, h);
 	place(c);
 	CHECK(comm_open_team(c));
 	log_info(&h->ctx.log, LOG_INIT, "communicator \"%s\" is up: rank %d of %d, position %d of a %s",

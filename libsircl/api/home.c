@@ -115,6 +115,17 @@ static void comm_notice(sircl_comm_t c, struct tick *t, const struct chan_notice
 	comm_fail(c, t, &e, false, 0);
 }
 
+bool home_round(void *user, struct tick *t)
+{
+	const struct home *h = user;
+	bool moved = false;
+
+	for (sircl_comm_t c = h->comms; c; c = c->next)
+		if (p2p_busy(c))
+			moved |= p2p_round(c, t);
+	return moved;
+}
+
 /* Called by whoever drives. */
 void home_notice(void *user, struct tick *t, const struct chan_notice *n)
 {

@@ -101,7 +101,10 @@ struct sircl_comm {
 	sircl_comm_t group_next; /* list of the group that ends */
 	/* point to point */
 	struct comm_peer *peer;
-	uint64_t active[P2P_DIRS], behind[P2P_DIRS]; /* bit per rank: queue not empty; has a `behind` */
+	/* The queues, with the engine locked: whoever drives moves them on. A bit per rank: queue not empty;
+	 * has a `behind`. The first is relaxed: read without the lock only to skip what has none. */
+	_Atomic uint64_t active[P2P_DIRS];
+	uint64_t behind[P2P_DIRS];
 	struct p2p_queue self[P2P_DIRS];
 	bool trouble, trouble_noted; /* a transfer has ended with `why`; told to all at trouble_at */
 	struct sircl_error why;
@@ -120,7 +123,7 @@ struct sircl_comm {
 enum request_state { REQUEST_FREE, REQUEST_COLLECTED, REQUEST_RUNNING, REQUEST_DONE };
 struct sircl_request {
 	uint32_t magic;
-	enum request_state state;
+	_Atomic enum request_state state; /* release where a message ends, acquire in request_done */
 	sircl_comm_t comm;
 	struct sircl_request *next; /* in the pool or in a queue */
 	struct sircl_request *more; /* in the list of a group or a wait */
@@ -178,6 +181,8 @@ sircl_result_t check_op(const char *call, const struct sircl_comm *, struct op_a
 sircl_result_t ctx_open(struct sircl_ctx *, int rank, int n);
 void ctx_close(struct sircl_ctx *);
 void home_notice(void *home, struct tick *, const struct chan_notice *);
+/* The messages of all communicators go on in every round of the driver, whatever their threads wait for. */
+bool home_round(void *home, struct tick *);
 /* Makes the communicator known; engine locked. */
 void home_add(struct home *, struct tick *, sircl_comm_t);
 /* All ranks meet (they may pass on what others still send); then the links are closed. goodbye: how long the
@@ -222,11 +227,14 @@ void comm_pump(sircl_comm_t);
 /* p2p.c; what says so: engine locked */
 void p2p_enqueue(struct sircl_request *);
 bool p2p_busy(const struct sircl_comm *);
-void p2p_reap(sircl_comm_t); /* locked: what has ended */
+uint64_t p2p_active(const struct sircl_comm *, int dir);
+bool p2p_reap(sircl_comm_t); /* locked: what has ended; true: some */
 bool p2p_attention(const struct sircl_comm *); /* locked, reaped: comm_pump has something to do */
 void p2p_step(sircl_comm_t, struct tick *); /* locked */
-/* Who is waited for, who is not heard; to be called again at look_at. */
-void p2p_limits(sircl_comm_t, struct tick *);
+/* In a round of the driver; true: something has moved. */
+bool p2p_round(sircl_comm_t, struct tick *);
+/* Who is waited for, who is not heard. Returns when to look again at the latest. */
+uint64_t p2p_look(sircl_comm_t, struct tick *);
 void p2p_close_all(sircl_comm_t, struct tick *); /* locked */
 /* Every channel has been opened by its far end, and what was sent is acknowledged; locked. */
 bool p2p_all_met(const struct sircl_comm *);

@@ -64,9 +64,20 @@ static uint64_t tag_of(const struct sircl_request *r, unsigned part)
 
 /* ---- queues ---- */
 
+uint64_t p2p_active(const struct sircl_comm *c, int dir)
+{
+	return atomic_load_explicit(&c->active[dir], memory_order_relaxed);
+}
+
+/* Engine locked. */
+static void set_active(sircl_comm_t c, int dir, uint64_t peers)
+{
+	atomic_store_explicit(&c->active[dir], peers, memory_order_relaxed);
+}
+
 bool p2p_busy(const struct sircl_comm *c)
 {
-	return (c->active[P2P_SEND] | c->active[P2P_RECV]) != 0;
+	return (p2p_active(c, P2P_SEND) | p2p_active(c, P2P_RECV)) != 0;
 }
 
 static bool can_queue(const struct p2p_queue *q)
@@ -125,8 +136,10 @@ void p2p_enqueue(struct sircl_request *r)
 {
 	sircl_comm_t c = r->comm;
 	struct p2p_queue *q = &c->peer[r->peer].q[r->dir];
+	struct tick t;
 
 	r->next = NULL;
+	engine_lock(c->fabric->engine);
 	if (q->tail)
 		q->tail->next = r;
 	else
@@ -134,9 +147,11 @@ void p2p_enqueue(struct sircl_request *r)
 	q->tail = r;
 	if (!q->behind)
 		q->behind = r;
-	c->active[r->dir] |= 1ull << r->peer;
+	set_active(c, r->dir, p2p_active(c, r->dir) | 1ull << r->peer);
 	c->behind[r->dir] |= 1ull << r->peer;
-	comm_pump(c);
+	t = ctx_tick(c->ctx);
+	p2p_step(c, &t);
+	engine_unlock(c->fabric->engine);
 }
 
 /* ---- what has ended ---- */
@@ -187,36 +202,57 @@ static bool part_done(struct sircl_request *r)
 	return true;
 }
 
-static void reap(sircl_comm_t c, enum p2p_dir dir)
+/* The caller's thread may see the end at once, and has the request again. */
+static void set_done(struct sircl_request *r, sircl_result_t result)
 {
-	for (uint64_t set = c->active[dir]; set; set &= set - 1) {
+	r->result = result;
+	atomic_store_explicit(&r->state, REQUEST_DONE, memory_order_release); /* partner: request_done */
+}
+
+static bool reap_queue(sircl_comm_t c, struct p2p_queue *q)
+{
+	bool any = false;
+
+	while (q->head) {
+		struct sircl_request *r = q->head;
+
+		while (r->done < r->queued && part_done(r))
+			q->inflight--;
+		if (r->done < r->parts)
+			break;
+		q->head = r->next;
+		set_done(r, SIRCL_SUCCESS);
+		atomic_fetch_add_explicit(&c->ops, 1, memory_order_relaxed);
+		any = true;
+	}
+	return any;
+}
+
+static bool reap(sircl_comm_t c, enum p2p_dir dir)
+{
+	bool any = false;
+
+	for (uint64_t set = p2p_active(c, dir); set; set &= set - 1) {
 		int peer = __builtin_ctzll(set);
 		struct p2p_queue *q = &c->peer[peer].q[dir];
 
-		while (q->head) {
-			struct sircl_request *r = q->head;
-
-			while (r->done < r->queued && part_done(r))
-				q->inflight--;
-			if (r->done < r->parts)
-				break;
-			q->head = r->next;
-			r->state = REQUEST_DONE;
-			atomic_fetch_add_explicit(&c->ops, 1, memory_order_relaxed);
-		}
+		any |= reap_queue(c, q);
 		if (!q->head) {
 			q->tail = NULL;
-			c->active[dir] &= ~(1ull << peer);
+			set_active(c, dir, p2p_active(c, dir) & ~(1ull << peer));
 		}
 	}
+	return any;
 }
 
-void p2p_reap(sircl_comm_t c)
+bool p2p_reap(sircl_comm_t c)
 {
+	bool any;
+
 	if (c->closing)
-		return; /* end_step looks at them */
-	reap(c, P2P_SEND);
-	reap(c, P2P_RECV);
+		return false; /* end_step looks at them */
+	any = reap(c, P2P_SEND);
+	return reap(c, P2P_RECV) || any;
 }
 
 static bool all_ended(const struct sircl_comm *c, unsigned *sides)
@@ -224,7 +260,7 @@ static bool all_ended(const struct sircl_comm *c, unsigned *sides)
 	bool ended = true;
 
 	for (int d = 0; d < P2P_DIRS; d++)
-		for (uint64_t set = c->active[d]; set; set &= set - 1) {
+		for (uint64_t set = p2p_active(c, d); set; set &= set - 1) {
 			int peer = __builtin_ctzll(set);
 
 			for (struct sircl_request *r = c->peer[peer].q[d].head; r; r = r->next)
@@ -272,16 +308,17 @@ static void tell_trouble(sircl_comm_t c, struct tick *t)
 static void done_with_error(sircl_comm_t c, sircl_result_t code)
 {
 	for (int d = 0; d < P2P_DIRS; d++) {
-		for (uint64_t set = c->active[d]; set; set &= set - 1) {
+		for (uint64_t set = p2p_active(c, d); set; set &= set - 1) {
 			struct p2p_queue *q = &c->peer[__builtin_ctzll(set)].q[d];
 
-			for (; q->head; q->head = q->head->next) {
-				q->head->state = REQUEST_DONE;
-				q->head->result = code;
+			for (struct sircl_request *r = q->head, *next; r; r = next) {
+				next = r->next;
+				set_done(r, code);
 			}
-			q->tail = q->behind = NULL;
+			q->head = q->tail = q->behind = NULL;
 		}
-		c->active[d] = c->behind[d] = 0;
+		set_active(c, d, 0);
+		c->behind[d] = 0;
 	}
 }
 
@@ -328,6 +365,20 @@ void p2p_step(sircl_comm_t c, struct tick *t)
 		tell_trouble(c, t);
 	if (comm_error(c, NULL) != SIRCL_SUCCESS)
 		end_step(c, t);
+}
+
+bool p2p_round(sircl_comm_t c, struct tick *t)
+{
+	bool ended = p2p_reap(c), moved = ended;
+
+	if (p2p_attention(c)) {
+		p2p_step(c, t);
+		ended |= !p2p_busy(c);
+		moved = true;
+	}
+	if (ended)
+		engine_kick(c->fabric->engine); /* its thread may sleep, and not be the one that drives */
+	return moved;
 }
 
 void comm_pump(sircl_comm_t c)

@@ -13,7 +13,7 @@
 static const struct sircl_request *oldest(const struct sircl_comm *c, int side)
 {
 	for (int d = 0; d < P2P_DIRS; d++)
-		for (uint64_t set = c->active[d]; set; set &= set - 1) {
+		for (uint64_t set = p2p_active(c, d); set; set &= set - 1) {
 			int peer = __builtin_ctzll(set);
 
 			if (side < 0 || p2p_way(c, peer) == (enum link_side)side)
@@ -56,7 +56,7 @@ static void look(sircl_comm_t c, struct tick *t)
 	}
 }
 
-void p2p_limits(sircl_comm_t c, struct tick *t)
+static void limits(sircl_comm_t c, struct tick *t)
 {
 	const struct sircl_request *r = oldest(c, -1);
 
@@ -68,15 +68,29 @@ void p2p_limits(sircl_comm_t c, struct tick *t)
 			c->watch[side] = (struct link_watch){ .begun = false };
 		return;
 	}
-	engine_lock(c->fabric->engine);
 	look(c, t);
-	engine_unlock(c->fabric->engine);
 	if (!r || t->now < c->report_at)
 		return;
 	c->report_at = t->now + P2P_REPORT;
 	log_warn(&c->ctx->log, "rank %d: sircl_%s of %zu bytes has waited %llu s for rank %d", c->rank,
 		 r->dir == P2P_SEND ? "send" : "recv", r->bytes,
 		 (unsigned long long)((t->now - c->wait_since) / SEC), r->peer);
+}
+
+uint64_t p2p_look(sircl_comm_t c, struct tick *t)
+{
+	uint64_t limit;
+
+	engine_lock(c->fabric->engine);
+	if (!c->wait_since || t->now >= c->look_at)
+		limits(c, t);
+	limit = c->look_at;
+	if (c->trouble)
+		limit = tick_min(limit, c->trouble_at);
+	if (c->closing && !c->killed)
+		limit = tick_min(limit, c->close_at);
+	engine_unlock(c->fabric->engine);
+	return limit;
 }
 
 static size_t window(const struct sircl_comm *c, int rank)

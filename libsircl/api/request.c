@@ -9,6 +9,17 @@
 #include "api/internal.h"
 #include "device/device.h"
 
+/* Relaxed: by the thread that has the request. */
+static void set_state(struct sircl_request *r, enum request_state s)
+{
+	atomic_store_explicit(&r->state, s, memory_order_relaxed);
+}
+
+static enum request_state state(const struct sircl_request *r)
+{
+	return atomic_load_explicit(&r->state, memory_order_relaxed);
+}
+
 static struct sircl_request *request_get(sircl_comm_t c, struct sircl_request **pool)
 {
 	struct sircl_request *r = *pool;
@@ -25,7 +36,7 @@ static struct sircl_request *request_get(sircl_comm_t c, struct sircl_request **
 		atomic_fetch_add_explicit(&c->bytes, sizeof(*r), memory_order_relaxed);
 	}
 	r->magic = REQUEST_MAGIC;
-	r->state = REQUEST_COLLECTED;
+	set_state(r, REQUEST_COLLECTED);
 	r->next = r->more = NULL;
 	r->handle = NULL;
 	r->result = SIRCL_SUCCESS;
@@ -56,7 +67,7 @@ void request_release(struct sircl_request *r)
 {
 	struct sircl_request **pool = r->is_coll ? &r->comm->free_coll : &r->comm->free_p2p;
 
-	r->state = REQUEST_FREE;
+	set_state(r, REQUEST_FREE);
 	r->magic = 0;
 	r->next = *pool;
 	*pool = r;
@@ -105,18 +116,18 @@ static void start_coll(struct sircl_request *r)
 		r->result = comm_error(c, NULL);
 		if (r->result == SIRCL_SUCCESS)
 			run_alone(c, &r->args);
-		r->state = REQUEST_DONE;
+		set_state(r, REQUEST_DONE);
 		return;
 	}
 	t = ctx_tick(c->ctx);
 	r->result = engine_start(c->fabric->engine, &t, r->op);
 	if (r->result != SIRCL_SUCCESS)
-		r->state = REQUEST_DONE;
+		set_state(r, REQUEST_DONE);
 }
 
 void request_start(struct sircl_request *r)
 {
-	r->state = REQUEST_RUNNING;
+	set_state(r, REQUEST_RUNNING);
 	if (r->is_coll)
 		start_coll(r);
 	else if (r->peer == r->comm->rank)
@@ -127,14 +138,17 @@ void request_start(struct sircl_request *r)
 
 bool request_done(const struct sircl_request *r)
 {
-	return r->state == REQUEST_DONE || (r->state == REQUEST_RUNNING && r->op && op_done(r->op));
+	/* partner: set_done in p2p.c */
+	enum request_state s = atomic_load_explicit(&r->state, memory_order_acquire);
+
+	return s == REQUEST_DONE || (s == REQUEST_RUNNING && r->op && op_done(r->op));
 }
 
 sircl_result_t request_result(const struct sircl_request *r)
 {
 	struct sircl_error e;
 
-	if (r->state != REQUEST_DONE && r->op)
+	if (state(r) != REQUEST_DONE && r->op)
 		return op_result(r->op, &e) == SIRCL_SUCCESS ? SIRCL_SUCCESS : error_again(&e);
 	if (r->result == SIRCL_SUCCESS || r->result == SIRCL_INVALID_USAGE)
 		return r->result;
@@ -152,7 +166,7 @@ static sircl_result_t unmatched(const struct sircl_request *r)
 
 static bool is_unmatched(const struct sircl_request *r)
 {
-	return !r->is_coll && r->peer == r->comm->rank && r->state == REQUEST_RUNNING;
+	return !r->is_coll && r->peer == r->comm->rank && state(r) == REQUEST_RUNNING;
 }
 
 void self_give_up(struct sircl_request *r)
@@ -160,7 +174,7 @@ void self_give_up(struct sircl_request *r)
 	if (!is_unmatched(r))
 		return;
 	self_cancel(r);
-	r->state = REQUEST_DONE;
+	set_state(r, REQUEST_DONE);
 	r->result = unmatched(r);
 }
 
@@ -192,7 +206,7 @@ static void self_settle(struct sircl_request *r)
 	if (!is_unmatched(r) || comm_error(r->comm, NULL) == SIRCL_SUCCESS)
 		return;
 	self_cancel(r);
-	r->state = REQUEST_DONE;
+	set_state(r, REQUEST_DONE);
 	r->result = comm_error(r->comm, NULL);
 }
 
@@ -202,7 +216,7 @@ static sircl_result_t begin(sircl_request_t r, const char *call)
 		return error_set(SIRCL_INVALID_ARGUMENT,
 				 "%s: not a request: pass what a _start call gave, until it has ended", call);
 	CHECK(api_begin(r->comm, call, API_ANY));
-	if (r->state == REQUEST_COLLECTED) /* by a group of another thread */
+	if (state(r) == REQUEST_COLLECTED) /* by a group of another thread */
 		return api_end(r->comm,
 			       error_set(SIRCL_INVALID_USAGE,
 					 "%s: the request belongs to a group that has not ended", call));

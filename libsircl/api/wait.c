@@ -67,13 +67,7 @@ static uint64_t look_again(struct waiter *w)
 		if (!p2p_busy(c))
 			continue;
 		t = ctx_tick(c->ctx);
-		if (!c->wait_since || t.now >= c->look_at)
-			p2p_limits(c, &t);
-		limit = tick_min(limit, c->look_at);
-		if (c->trouble)
-			limit = tick_min(limit, c->trouble_at);
-		if (c->closing && !c->killed)
-			limit = tick_min(limit, c->close_at);
+		limit = tick_min(limit, p2p_look(c, &t));
 	}
 	return limit;
 }

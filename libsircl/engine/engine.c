@@ -73,7 +73,17 @@ bool drive_holding(struct engine *e, struct tick *tick)
 	moved = news = chan_net_progress(e->cfg.net, tick);
 	for (struct team *t = e->teams; t; t = t->next)
 		moved |= team_progress(t, tick, news);
+	if (e->more)
+		moved |= e->more(e->more_arg, tick);
 	return moved;
+}
+
+void engine_also(struct engine *e, bool (*more)(void *, struct tick *), void *arg)
+{
+	token_take(e);
+	e->more = more;
+	e->more_arg = arg;
+	token_give(e);
 }
 
 bool engine_drive(struct engine *e, struct tick *tick, bool *busy)

@@ -31,6 +31,8 @@ struct engine_cfg {
 			   then yield */
 };
 sircl_result_t engine_create(const struct engine_cfg *, struct engine **);
+/* What the owner moves on in every round of whoever drives, with the token held; true: it has moved. */
+void engine_also(struct engine *, bool (*more)(void *, struct tick *), void *arg);
 void engine_destroy(struct engine *); /* ends the background thread first */
 
 /* Takes the token, advances everything once, gives it back. True: something happened. *busy: something

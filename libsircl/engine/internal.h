@@ -177,6 +177,8 @@ struct engine {
 	struct engine_cfg cfg;
 	struct plan_cache *plans;
 	struct plan_info *infos;
+	bool (*more)(void *, struct tick *); /* engine_also; with more_arg the token's */
+	void *more_arg;
 	struct team *teams;
 	_Atomic size_t memory;
 	/* The driver token: the owner's pthread_self, 0 = free. depth is the owner's. */

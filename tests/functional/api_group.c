@@ -136,6 +136,34 @@ static void groups(struct rank_ctx *r)
 	end(r);
 }
 
+/* Rank 0 waits in one communicator while rank 1 wants from it, in another, more than a channel's queue holds.
+ */
+static void elsewhere(struct rank_ctx *r)
+{
+	static int32_t x[RANKS_MAX][1000];
+	sircl_request_t q[1000] = { NULL };
+	sircl_comm_t other;
+	int bad = 0;
+
+	EXPECT(r, sircl_comm_split(r->comm, 0, 0, NULL, &other) == SIRCL_SUCCESS);
+	for (int i = 0; i < 1000; i++) {
+		x[r->rank][i] = r->rank ? -1 : i;
+		if (r->rank == 0)
+			bad += sircl_send_start(&x[0][i], 1, SIRCL_INT32, 1, r->comm, SIRCL_HOST, &q[i]) != 0;
+		if (r->rank == 1)
+			bad += sircl_recv_start(&x[1][i], 1, SIRCL_INT32, 0, r->comm, SIRCL_HOST, &q[i]) != 0;
+	}
+	if (r->rank == 0)
+		EXPECT(r, sircl_barrier(other, SIRCL_HOST) == SIRCL_SUCCESS);
+	for (int i = 0; i < 1000; i++)
+		bad += sircl_wait(&q[i]) != SIRCL_SUCCESS || (r->rank == 1 && x[1][i] != i);
+	if (r->rank != 0)
+		EXPECT(r, sircl_barrier(other, SIRCL_HOST) == SIRCL_SUCCESS);
+	EXPECT(r, bad == 0);
+	EXPECT(r, sircl_comm_destroy(other) == SIRCL_SUCCESS);
+	end(r);
+}
+
 /* A call that fails its checks: the group starts nothing, and requests are taken back. */
 static void refused(struct rank_ctx *r)
 {
@@ -285,6 +313,7 @@ int main(int argc, char **argv)
 		{ "started operations, tested and waited for in any order", started },
 		{ "more messages at once than a channel's queue holds", many },
 		{ "groups: rings in any order, all pairs, with sums between", groups },
+		{ "messages go on while their thread waits elsewhere", elsewhere },
 		{ "a group with a wrong call starts nothing", refused },
 		{ "messages to oneself", oneself },
 		{ "groups over two communicators", two },

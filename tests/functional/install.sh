@@ -143,7 +143,7 @@ none sircl_3_shows_how_each_is_called "$(comm -3 "$tmp/declared" "$tmp/synopsis"
 none sircl_3_describes_each "$(comm -3 "$tmp/declared" "$tmp/described")"
 none each_function_has_its_page "$(sed 's,.*/man3/,,; s/\.3$//' "$tmp/first" | grep '^sircl_' | sort -u | comm -3 "$tmp/declared" -)"
 
-none contributing_names_what_is_there "$(grep -oE '`[a-zA-Z_-]+/[a-zA-Z0-9_./-]*`|\]\([a-zA-Z0-9_./-]+\)' CONTRIBUTING.md | tr -d '`]()' | sort -u | while read -r f; do
+none readme_and_contributing_name_what_is_there "$(grep -ohE '`[a-zA-Z_-]+/[a-zA-Z0-9_./-]*`|\]\([a-zA-Z0-9_./-]+\)' README.md CONTRIBUTING.md | tr -d '`]()' | sort -u | while read -r f; do
 	case $f in engine/*) f=libsircl/$f ;; build/* | */test_ROOM_SUBJECT.c | */NAME.sh) continue ;; esac
 	[ -e "$f" ] || echo "$f"
 done)"

@@ -47,7 +47,7 @@ PROGRAMS  := $(BUILD)/libsircl.a $(BUILD)/libsircl.so $(BUILD)/sircl $(if $(and 
 
 all: table
 programs: $(PROGRAMS)
-tests: $(UNIT_BIN) $(FUNC_BIN) $(SIM_BIN)
+tests: $(UNIT_BIN) $(FUNC_BIN) $(SIM_BIN) $(BUILD)/ring_cost
 
 # What is in, what is missing, what brings it.
 row = @printf '  %-28s %-9s %s\n' $(1) $(if $(2),yes,missing) $(if $(2),'',$(3));

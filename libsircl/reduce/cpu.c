@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "reduce/internal.h"
 
-static _Atomic int wanted = REDUCE_AUTO;
+static _Atomic int wanted = REDUCE_AUTO; /* AUTO: the best has not been looked up yet */
 
 static const char *const names[REDUCE_SETS] = {
 	[REDUCE_AUTO] = "auto",     [REDUCE_GENERIC] = "generic", [REDUCE_AVX2] = "avx2",
@@ -54,7 +54,16 @@ enum reduce_set reduce_set_resolve(enum reduce_set set)
 enum reduce_set reduce_set_wanted(void)
 {
 	/* relaxed: nothing else is published with it */
-	return reduce_set_resolve((enum reduce_set)atomic_load_explicit(&wanted, memory_order_relaxed));
+	enum reduce_set set = (enum reduce_set)atomic_load_explicit(&wanted, memory_order_relaxed);
+	int none = REDUCE_AUTO;
+
+	if (__builtin_expect(set != REDUCE_AUTO, 1))
+		return set;
+	set = best();
+	/* what reduce_use has stored meanwhile stays */
+	atomic_compare_exchange_strong_explicit(&wanted, &none, (int)set, memory_order_relaxed,
+						memory_order_relaxed);
+	return set;
 }
 
 const char *reduce_set_name(enum reduce_set set)

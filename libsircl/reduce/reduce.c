@@ -18,22 +18,16 @@ struct work {
 	const struct reduce_arg *arg;
 };
 
-static const struct reduce_kernels *kernels(enum reduce_set set)
-{
-	switch (reduce_set_resolve(set)) {
+/* By set; NULL: this build has none of it. */
+static const struct reduce_kernels *const tables[REDUCE_SETS] = {
+	[REDUCE_GENERIC] = &reduce_generic,
 #if defined(__x86_64__)
-	case REDUCE_AVX2:
-		return &reduce_avx2;
-	case REDUCE_AVX512:
-		return &reduce_avx512;
+	[REDUCE_AVX2] = &reduce_avx2,
+	[REDUCE_AVX512] = &reduce_avx512,
 #elif defined(__aarch64__)
-	case REDUCE_NEON:
-		return &reduce_neon;
+	[REDUCE_NEON] = &reduce_neon,
 #endif
-	default:
-		return &reduce_generic;
-	}
-}
+};
 
 static enum reduce_wide wide_of(sircl_type_t t)
 {
@@ -237,13 +231,12 @@ bool reduce_supports(sircl_type_t type, sircl_op_t op)
 	return (unsigned)type < SIRCL_TYPE_COUNT && (unsigned)op < REDUCE_OPS;
 }
 
-void reduce_run_on(enum reduce_set set, sircl_type_t type, sircl_op_t op, unsigned flags,
-		   const struct reduce_arg *arg, void *dst, const void *const src[], int nsrc, size_t n)
+static void run_with(const struct reduce_kernels *k, sircl_type_t type, sircl_op_t op, unsigned flags,
+		     const struct reduce_arg *arg, void *dst, const void *const src[], int nsrc, size_t n)
 {
-	struct work w = { .k = kernels(set), .type = type, .op = basic_of(op), .flags = flags, .arg = arg };
+	struct work w = { .k = k, .type = type, .op = basic_of(op), .flags = flags, .arg = arg };
 	uint64_t fp;
 
-	sircl_assert(reduce_supports(type, op) && nsrc >= 1 && nsrc <= REDUCE_SRC_MAX);
 	if (op != SIRCL_AVG)
 		w.flags &= ~(unsigned)REDUCE_FINISH;
 	sircl_assert(!(w.flags & REDUCE_FINISH) || (arg && arg->ranks > 0));
@@ -255,8 +248,32 @@ void reduce_run_on(enum reduce_set set, sircl_type_t type, sircl_op_t op, unsign
 	fp_leave(fp);
 }
 
+static inline void run_by(const struct reduce_kernels *k, sircl_type_t type, sircl_op_t op, unsigned flags,
+			  const struct reduce_arg *arg, void *dst, const void *const src[], int nsrc,
+			  size_t n)
+{
+	const struct reduce_fused *sum;
+	uint64_t fp;
+
+	sircl_assert(k && reduce_supports(type, op) && nsrc >= 1 && nsrc <= REDUCE_SRC_MAX);
+	sum = k->sum[type];
+	if (op != SIRCL_SUM || !sum || (flags & REDUCE_SCALE)) {
+		run_with(k, type, op, flags, arg, dst, src, nsrc, n);
+		return;
+	}
+	fp = fp_enter(); /* what is called most, the short way */
+	sum->fn[nsrc - 1][flags & (REDUCE_ACC_OUT | REDUCE_ACC_IN)](dst, src, n);
+	fp_leave(fp);
+}
+
+void reduce_run_on(enum reduce_set set, sircl_type_t type, sircl_op_t op, unsigned flags,
+		   const struct reduce_arg *arg, void *dst, const void *const src[], int nsrc, size_t n)
+{
+	run_by(tables[reduce_set_resolve(set)], type, op, flags, arg, dst, src, nsrc, n);
+}
+
 void reduce_run(sircl_type_t type, sircl_op_t op, unsigned flags, const struct reduce_arg *arg, void *dst,
 		const void *const src[], int nsrc, size_t n)
 {
-	reduce_run_on(reduce_set_wanted(), type, op, flags, arg, dst, src, nsrc, n);
+	run_by(tables[reduce_set_wanted()], type, op, flags, arg, dst, src, nsrc, n);
 }

@@ -140,19 +140,21 @@ static void run_sums(struct pass *p)
 
 /* ---- what has arrived ---- */
 
-static void mismatch(struct pass *p, struct team_chan *tc, uint64_t tag)
+void exec_mismatch(struct team *t, struct tick *tick, const struct team_chan *tc, uint64_t tag,
+		   uint64_t our_tag)
 {
-	struct team *t = p->team;
 	char theirs[128], ours[128];
+	struct sircl_error err;
 
 	op_tag_text(tag, theirs, sizeof(theirs));
-	op_tag_text(p->op->tag, ours, sizeof(ours));
+	op_tag_text(our_tag, ours, sizeof(ours));
 	error_set(SIRCL_MISMATCH,
 		  "%s: rank %d called %s, while rank %d called %s. All ranks must issue the same collectives "
 		  "in the "
 		  "same order",
 		  t->name, team_rank(t, tc->peer), theirs, t->cfg.rank, ours);
-	exec_fail(p->op, p->tick, tc->peer);
+	err = *error_last();
+	team_fail_all(t, tick, &err, t->cfg.node_of[tc->peer]);
 }
 
 static void transfer_failed(struct pass *p, struct team_chan *tc, sircl_result_t code)
@@ -224,7 +226,7 @@ static bool take_received(struct pass *p, int c)
 			s->checked = true;
 			p->op->heard[c] = true;
 			if (s->x.tag != p->op->tag) {
-				mismatch(p, tc, s->x.tag);
+				exec_mismatch(p->team, p->tick, tc, s->x.tag, p->op->tag);
 				return false;
 			}
 		}
@@ -366,7 +368,7 @@ static bool strayed(struct pass *p)
 		 * the numbers. */
 		if (((tag - op->number - 1) & OP_TAG_NUMBERS) < OP_TAG_NUMBERS / 2)
 			continue;
-		mismatch(p, tc, tag);
+		exec_mismatch(p->team, p->tick, tc, tag, op->tag);
 		return true;
 	}
 	return false;

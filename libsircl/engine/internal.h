@@ -29,6 +29,7 @@ _Static_assert((int)PLAN_ACC_OUT == (int)REDUCE_ACC_OUT && (int)PLAN_ACC_IN == (
  * 3119. */
 #define SHM_WINDOW ((int64_t)256 << 10)
 #define LATE_REPORT (30 * SEC)
+#define HINT_AFTER (500 * MSEC) /* see limit.c */
 
 enum exec_dir { DIR_SEND, DIR_RECV, DIRS };
 
@@ -123,6 +124,7 @@ struct team {
 	_Atomic int failed; /* 0, 1: being written, 2: err is valid */
 	struct sircl_error err;
 	struct flight flight[FLIGHT_OPS];
+	uint64_t tag_of[FLIGHT_OPS]; /* number modulo that: of the latest calls */
 };
 
 /* A place in memory of a step: slice i is at p + (i, or i mod round) * stride. */
@@ -238,11 +240,15 @@ void call_text(const struct op_args *, const char *more, char *buf, size_t n);
 /* exec.c */
 bool exec_progress(struct op *, struct tick *);
 /* error_last() ends the team, everywhere; peer: position in the team, whom it is about. */
+/* The team ends: the rank at the other end of a channel has made another call. */
+void exec_mismatch(struct team *, struct tick *, const struct team_chan *, uint64_t tag, uint64_t our_tag);
 void exec_fail(struct op *, struct tick *, int peer);
 #define OP_TAG_NUMBERS 0xfffu /* the number in a tag */
 #define MEETING_TEXT "sircl_comm_finalize (or destroy)"
 void op_text(const struct op *, char *buf, size_t n);
 /* limit.c */
+/* What the neighbours say that they wait in. */
+void limit_hinted(struct team *, struct tick *);
 void limit_check(struct op *, struct tick *);
 /* flight.c */
 void flight_start(struct op *, uint64_t now);

@@ -6,7 +6,7 @@
  *    never acknowledged, for op_timeout: the team ends with an error;
  *  - the neighbour lives (its heartbeats arrive) but sends nothing for this operation: some rank has not
  *    entered it. That may be the neighbour or one behind it; one warning says who is waited for, no error.
- * Looked at only every op_timeout / 8, so a running operation pays nothing.
+ * Looked at only every op_timeout / 8 (the first time sooner), so a running operation pays nothing.
  */
 #include "engine/internal.h"
 #include <stdio.h>
@@ -85,6 +85,36 @@ static void late(struct op *op, uint64_t now)
 	}
 }
 
+/*
+ * Ranks whose calls differ may all wait to receive, or one may have had nothing to do and be gone: then no
+ * frame tells. So who waits for longer says in what, beside the stream, to both neighbours, who know what
+ * they have called under that number. If they have not called it yet, it is said again.
+ */
+static void hint(struct op *op, struct tick *tick)
+{
+	for (int c = 0; c < PLAN_CHANS; c++)
+		if (op->team->ch[c].chan)
+			chan_hint(op->team->ch[c].chan, tick, op->tag);
+}
+
+void limit_hinted(struct team *t, struct tick *tick)
+{
+	for (int c = 0; c < PLAN_CHANS; c++) {
+		uint64_t tag, back, ours;
+
+		if (!t->ch[c].chan || !chan_hinted(t->ch[c].chan, &tag))
+			continue;
+		back = (t->next_number - tag) & OP_TAG_NUMBERS;
+		if (back == 0 || back > FLIGHT_OPS || back > t->next_number)
+			continue;
+		ours = t->tag_of[(t->next_number - back) % FLIGHT_OPS];
+		if (ours == tag)
+			continue;
+		exec_mismatch(t, tick, &t->ch[c], tag, ours);
+		return;
+	}
+}
+
 void limit_check(struct op *op, struct tick *tick)
 {
 	struct team *t = op->team;
@@ -96,6 +126,10 @@ void limit_check(struct op *op, struct tick *tick)
 	op->progress_sum = sum;
 	quiet = now - op->last_move;
 	op->check_at = now + limit / 8;
+	if (quiet >= tick_min(limit / 8, HINT_AFTER))
+		hint(op, tick);
+	else
+		op->check_at = op->last_move + tick_min(limit / 8, HINT_AFTER);
 	/* Watching began up to limit / 8 after the last move; several heartbeats must be missing. */
 	lasting = limit - limit / 4;
 	if (lasting < 4 * (uint64_t)param_num(&t->engine->cfg.ctx->params, PARAM_HEARTBEAT) * MSEC)

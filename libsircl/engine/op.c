@@ -168,7 +168,7 @@ void op_begin(struct op *op, struct tick *tick)
 	struct team *t = op->team;
 
 	op->begun = op->last_move = tick->now;
-	op->check_at = tick->now + t->cfg.op_timeout / 8;
+	op->check_at = tick->now + tick_min(t->cfg.op_timeout / 8, HINT_AFTER);
 	op->progress_sum = 0;
 	op->warned = false;
 	op->again = true;
@@ -206,6 +206,7 @@ sircl_result_t engine_start(struct engine *e, struct tick *tick, struct op *op)
 	e->now = tick->now;
 	op->number = t->next_number++;
 	op->tag = op_tag(op->number, &op->args);
+	t->tag_of[op->number % FLIGHT_OPS] = op->tag;
 	op->next = NULL;
 	/* Relaxed: the waiter is this thread, or learns of op through something stronger. */
 	atomic_store_explicit(&op->state, OP_RUNNING, memory_order_relaxed);

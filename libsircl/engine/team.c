@@ -298,6 +298,8 @@ bool team_progress(struct team *t, struct tick *tick, bool news)
 
 	if (!has_failed(t) && waits_for_news(t, tick))
 		return false;
+	if (news && !has_failed(t))
+		limit_hinted(t, tick);
 	if (has_failed(t))
 		return team_end(t, tick);
 	if (!t->head || (!news && !t->head->again && tick->now < t->head->check_at))

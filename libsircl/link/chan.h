@@ -141,6 +141,12 @@ int chan_net_hops(const struct chan_net *, uint16_t peer, enum link_side via);
  * there is none.
  */
 bool chan_peek(const struct chan *, uint64_t *tag);
+/*
+ * A word beside the stream: it needs no receive and no room in the window, may overtake messages and other
+ * words, and only the one that came last is kept. chan_hinted: true once for each that is.
+ */
+void chan_hint(struct chan *, struct tick *, uint64_t word);
+bool chan_hinted(struct chan *, uint64_t *word);
 
 /* Registers memory on both links, so that receives into it can be granted and sends from it are not staged.
  */

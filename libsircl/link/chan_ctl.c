@@ -84,7 +84,50 @@ static bool tx_say(struct chan_net *net, struct tick *t, struct tx *tx)
 			return false;
 		tx->h.owed &= (uint8_t)~OWE_FIN;
 	}
+	if (tx->h.owed & OWE_HINT) {
+		if (tx->state == TX_OPEN &&
+		    !say(net, t, side,
+			 (struct link_frame){ .label = tx->label, .kind = CHAN_HINT, .off = tx->hint }))
+			return false;
+		tx->h.owed &= (uint8_t)~OWE_HINT;
+	}
 	return true;
+}
+
+void tx_hint(struct chan_net *net, struct tx *tx, uint64_t word)
+{
+	tx->hint = word;
+	tx->hinted = true;
+	if (tx->state == TX_OPEN)
+		hop_owe(net, &tx->h, OWE_HINT);
+}
+
+void chan_hint(struct chan *c, struct tick *t, uint64_t word)
+{
+	tx_hint(c->net, &c->tx, word);
+	ctl_flush(c->net, t, c->cfg.via);
+}
+
+bool chan_hinted(struct chan *c, uint64_t *word)
+{
+	bool any = c->rx.hinted;
+
+	c->rx.hinted = false;
+	*word = c->rx.hint;
+	return any;
+}
+
+/* One that comes when its channel has ended, whose label may be another's now, is of no use. */
+static void hint_deliver(struct chan_net *net, int side, const struct link_frame *f)
+{
+	struct slot *s = &net->side[side].slot[f->label % CHAN_LABELS];
+
+	if (!s->used || s->label != f->label || !s->rx)
+		return;
+	if (s->rx->relay)
+		tx_hint(net, &s->rx->relay->tx, f->off);
+	s->rx->hint = f->off;
+	s->rx->hinted = true;
 }
 
 static bool accept_say(struct chan_net *net, struct tick *t, const struct slot *s)
@@ -317,6 +360,8 @@ static bool accept_deliver(struct chan_net *net, struct tx *tx, const struct lin
 	tx->limit = tx->window;
 	tx->flimit = tx->fno + f->msg;
 	tx->state = TX_OPEN;
+	if (tx->hinted)
+		hop_owe(net, &tx->h, OWE_HINT);
 	if (tx->relay)
 		relay_accepted(net, tx->relay);
 	tx_ready(net, tx);
@@ -388,6 +433,9 @@ void ctl_deliver(struct chan_net *net, struct tick *t, int side, const struct li
 	case CHAN_OPEN:
 	case CHAN_FIN:
 		from_sender(net, t, side, f);
+		break;
+	case CHAN_HINT:
+		hint_deliver(net, side, f);
 		break;
 	case CHAN_ACCEPT:
 	case CHAN_CREDIT:

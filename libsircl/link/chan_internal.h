@@ -53,6 +53,7 @@ enum chan_kind {
 	CHAN_FIN, /* the same, and fno: number of the frame after the last */
 	CHAN_GONE,
 	CHAN_NOTICE, /* label: origin, flags: kind, msg: number, fno: code, off: argument, tag: subject */
+	CHAN_HINT, /* off: the word, by the sender's label; passed on by relays */
 	CHAN_KIND_END
 };
 enum chan_flag { CHAN_LAST = 1, CHAN_DIRECT = 2 };
@@ -85,7 +86,8 @@ enum owe {
 	OWE_STOP = 8,
 	OWE_CREDIT = 16,
 	OWE_GRANT = 32,
-	OWE_GONE = 64
+	OWE_GONE = 64,
+	OWE_HINT = 128 /* of a sender, as OPEN and FIN are */
 };
 /* First member of tx and slot: what must still be said on this side's link. */
 struct hop {
@@ -116,6 +118,8 @@ struct tx {
 	enum tx_state state;
 	uint16_t label, src, dst;
 	uint32_t id, window, least, nframes, frag;
+	uint64_t hint; /* chan_hint: what to say, once the way is open */
+	bool hinted;
 	uint64_t peer_off; /* the window in the peer's region 0 */
 	uint64_t pos, limit; /* next window position; the credit */
 	uint32_t fno, flimit, una,
@@ -140,6 +144,8 @@ struct rx {
 	struct relay *relay;
 	uint8_t *base;
 	size_t arena_off;
+	uint64_t hint; /* the latest from the sender */
+	bool hinted; /* and nobody has taken it yet */
 	uint32_t alloc, window, nframes; /* window: as accepted */
 	struct rx_frame *frame;
 	/* freed <= cons <= next, frame numbers: place free; consumed (relay: sent on); contiguously arrived
@@ -330,6 +336,7 @@ static inline uint32_t chan_sum(const struct chan_net *net, const void *p, uint3
 void hop_owe(struct chan_net *, struct hop *, unsigned owed);
 void ctl_flush(struct chan_net *, struct tick *, int side);
 bool label_take(struct chan_net *, struct tx *, int side);
+void tx_hint(struct chan_net *, struct tx *, uint64_t word);
 void ctl_deliver(struct chan_net *, struct tick *, int side, const struct link_frame *);
 void slot_refuse(struct chan_net *, struct slot *, struct reason);
 void slot_clear(struct chan_net *, struct slot *);

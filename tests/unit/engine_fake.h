@@ -162,6 +162,20 @@ int chan_net_hops(const struct chan_net *net, uint16_t peer, enum link_side via)
 	return d < 0 ? d + net->fake->n : d;
 }
 
+void chan_hint(struct chan *c, struct tick *t, uint64_t word)
+{
+	(void)c;
+	(void)t;
+	(void)word;
+}
+
+bool chan_hinted(struct chan *c, uint64_t *word)
+{
+	(void)c;
+	(void)word;
+	return false;
+}
+
 bool chan_peek(const struct chan *c, uint64_t *tag)
 {
 	if (c->in_head != c->in_tail || c->arr_head == c->arr_tail)

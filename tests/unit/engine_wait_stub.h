@@ -80,6 +80,20 @@ int chan_net_hops(const struct chan_net *net, uint16_t peer, enum link_side via)
 	return 1;
 }
 
+void chan_hint(struct chan *c, struct tick *t, uint64_t word)
+{
+	(void)c;
+	(void)t;
+	(void)word;
+}
+
+bool chan_hinted(struct chan *c, uint64_t *word)
+{
+	(void)c;
+	(void)word;
+	return false;
+}
+
 bool chan_peek(const struct chan *c, uint64_t *tag)
 {
 	(void)c;

@@ -159,6 +159,8 @@ sircl_result_t comm_error(const struct sircl_comm *, struct sircl_error *e);
 /* Ends it here (told: and everywhere, about `rank`). Engine locked. */
 void comm_fail(sircl_comm_t, struct tick *, const struct sircl_error *, bool told, int rank);
 struct sircl_error abort_error(const struct sircl_comm *);
+/* Rank of a node in a communicator, -1: no member. */
+int member_at(const struct sircl_comm *, int node);
 
 /* fork.c: changes in every child of a fork. */
 void fork_watch(void);

@@ -18,12 +18,12 @@ sircl_result_t comm_error(const struct sircl_comm *c, struct sircl_error *e)
 	return c->end.code;
 }
 
-void comm_fail(sircl_comm_t c, struct tick *t, const struct sircl_error *e, bool told, int rank)
+void comm_fail(sircl_comm_t c, struct tick *t, const struct sircl_error *e, bool told, int node)
 {
 	int none = 0;
 
 	if (c->team && told)
-		team_fail_all(c->team, t, e, c->pos_of[rank]);
+		team_fail_all(c->team, t, e, node);
 	else if (c->team)
 		team_fail(c->team, e);
 	else if (atomic_compare_exchange_strong_explicit(&c->ended, &none, 1, memory_order_relaxed,

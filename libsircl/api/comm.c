@@ -383,7 +383,7 @@ sircl_result_t sircl_comm_abort(sircl_comm_t comm)
 	engine_lock(comm->fabric->engine);
 	t = ctx_tick(comm->ctx);
 	/* the team's channels are closed in a round of the driver, so behind the news why */
-	comm_fail(comm, &t, &e, true, comm->rank);
+	comm_fail(comm, &t, &e, true, comm->fabric->pos);
 	engine_unlock(comm->fabric->engine);
 	engine_kick(comm->fabric->engine);
 	return SIRCL_SUCCESS;

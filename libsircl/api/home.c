@@ -47,7 +47,8 @@ static const struct sircl_error *lost_link(const struct fabric *f)
 	return NULL;
 }
 
-int member_at(const struct sircl_comm *c, int node)
+/* Rank of a node in a communicator, -1: no member. */
+static int member_at(const struct sircl_comm *c, int node)
 {
 	for (int p = 0; p < c->n; p++)
 		if (c->node_of[p] == node)

@@ -156,11 +156,9 @@ sircl_result_t api_look(sircl_comm_t, const char *call);
 
 /* What has ended the communicator, or SIRCL_SUCCESS; e may be NULL. Any thread. */
 sircl_result_t comm_error(const struct sircl_comm *, struct sircl_error *e);
-/* Ends it here (told: and everywhere, about `rank`). Engine locked. */
-void comm_fail(sircl_comm_t, struct tick *, const struct sircl_error *, bool told, int rank);
+/* Ends it here (told: and everywhere, because of the rank at `node` of the fabric). Engine locked. */
+void comm_fail(sircl_comm_t, struct tick *, const struct sircl_error *, bool told, int node);
 struct sircl_error abort_error(const struct sircl_comm *);
-/* Rank of a node in a communicator, -1: no member. */
-int member_at(const struct sircl_comm *, int node);
 
 /* fork.c: changes in every child of a fork. */
 void fork_watch(void);

@@ -302,7 +302,7 @@ static void tell_trouble(sircl_comm_t c, struct tick *t)
 		c->trouble_at = t->now + (c->why.code == SIRCL_REMOTE_ERROR ? HEARSAY_GRACE : 0);
 	}
 	if (t->now >= c->trouble_at)
-		comm_fail(c, t, &c->why, true, c->why_rank);
+		comm_fail(c, t, &c->why, true, node_at(c, c->why_rank));
 }
 
 static void done_with_error(sircl_comm_t c, sircl_result_t code)

@@ -28,7 +28,6 @@ static void silent(sircl_comm_t c, struct tick *t, const struct sircl_request *r
 	const struct fabric *f = c->fabric;
 	int next = (f->pos + (side == LINK_NEXT ? 1 : f->n - 1)) % f->n;
 	struct sircl_error e = { .code = SIRCL_TIMEOUT };
-	int culprit;
 
 	snprintf(e.msg, sizeof(e.msg),
 		 "rank %d: sircl_%s of %zu bytes with rank %d has waited %.1f s, and nothing at all is heard "
@@ -39,9 +38,7 @@ static void silent(sircl_comm_t c, struct tick *t, const struct sircl_request *r
 		 c->id == COMM_TEAM ? "" : " of communicator \"", c->id == COMM_TEAM ? "" : c->home->name,
 		 c->id == COMM_TEAM ? "" : "\"", side == LINK_NEXT ? f->pos : next,
 		 side == LINK_NEXT ? "NEXT" : "PREV", (unsigned long long)(c->op_timeout / MSEC));
-	/* the others hear whom to look at; who is no member has no number that they know */
-	culprit = member_at(c, next);
-	comm_fail(c, t, &e, true, culprit < 0 ? c->rank : culprit);
+	comm_fail(c, t, &e, true, next);
 }
 
 static void look(sircl_comm_t c, struct tick *t)

@@ -16,7 +16,7 @@ static void mismatch(const struct sircl_request *send, const struct sircl_reques
 		 c->rank, recv->count, type_name(recv->type), send->count, type_name(send->type));
 	engine_lock(c->fabric->engine);
 	t = ctx_tick(c->ctx);
-	comm_fail(c, &t, &e, true, c->rank);
+	comm_fail(c, &t, &e, true, c->fabric->pos);
 	engine_unlock(c->fabric->engine);
 }
 

@@ -142,7 +142,7 @@ static sircl_result_t give_up(sircl_comm_t c, uint32_t id)
 	t = ctx_tick(c->ctx);
 	if (c->team)
 		chan_net_notify(c->fabric->net, &t, NOTICE_ABORT, (uint16_t)c->fabric->pos, e.code, id);
-	comm_fail(c, &t, &e, true, c->rank);
+	comm_fail(c, &t, &e, true, c->fabric->pos);
 	engine_unlock(c->fabric->engine);
 	return error_again(&e);
 }

@@ -40,24 +40,34 @@ static void stalled(struct op *op, struct tick *tick, int c, bool silent)
 		tc->q[DIR_RECV].head != tc->q[DIR_RECV].tail ? &tc->q[DIR_RECV] : &tc->q[DIR_SEND];
 	struct link *l = chan_net_link(t->engine->cfg.net, side_of(c));
 	struct link_stats st = { 0 };
-	char text[128];
+	uint16_t node = t->cfg.node_of[tc->peer];
+	char text[128], who[64] = "it";
+	struct sircl_error err;
 
 	if (l)
 		link_stats(l, &st);
+	/* through relays it is the first of them that is looked at, and to be named */
+	if (l && chan_net_hops(t->engine->cfg.net, node, side_of(c)) > 1) {
+		node = st.peer;
+		snprintf(who, sizeof(who), "rank %u of all, which lies between,", st.peer_rank);
+	}
 	op_text(op, text, sizeof(text));
-	error_set(SIRCL_TIMEOUT,
-		  "%s: %s has not moved for %.1f s: rank %d waits to %s rank %d (step %u of %s), and %s on "
-		  "cable %u "
-		  "(%s, %d of %d lanes up). Is that machine or process stopped, or the cable bad? "
-		  "SIRCL_TIMEOUT "
-		  "(now %llu ms) is the limit",
-		  t->name, text, (double)(tick->now - op->last_move) / 1e9, t->cfg.rank,
-		  q == &tc->q[DIR_RECV] ? "receive from" : "send to", team_rank(t, tc->peer),
-		  q->slot[q->head % EXEC_QUEUE].step, op->plan->name,
-		  silent ? "nothing at all is heard from it" : "it does not acknowledge what was sent",
-		  tc->cable, c == PLAN_NEXT ? "NEXT" : "PREV", st.lanes_up, st.lanes,
-		  (unsigned long long)(t->cfg.op_timeout / MSEC));
-	exec_fail(op, tick, tc->peer);
+	error_set(
+		SIRCL_TIMEOUT,
+		"%s: %s has not moved for %.1f s: rank %d waits to %s rank %d (step %u of %s), and %s%s%s on "
+		"cable %u "
+		"(%s, %d of %d lanes up). Is that machine or process stopped, or the cable bad? "
+		"SIRCL_TIMEOUT "
+		"(now %llu ms) is the limit",
+		t->name, text, (double)(tick->now - op->last_move) / 1e9, t->cfg.rank,
+		q == &tc->q[DIR_RECV] ? "receive from" : "send to", team_rank(t, tc->peer),
+		q->slot[q->head % EXEC_QUEUE].step, op->plan->name,
+		silent ? "nothing at all is heard from " : "", who,
+		silent ? "" : " does not acknowledge what was sent", st.cable,
+		c == PLAN_NEXT ? "NEXT" : "PREV", st.lanes_up, st.lanes,
+		(unsigned long long)(t->cfg.op_timeout / MSEC));
+	err = *error_last();
+	team_fail_all(t, tick, &err, node);
 }
 
 static void late(struct op *op, uint64_t now)

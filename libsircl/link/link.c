@@ -336,6 +336,9 @@ bool link_idle(const struct link *l)
 void link_stats(const struct link *l, struct link_stats *s)
 {
 	*s = l->stats;
+	s->cable = l->cfg.cable;
+	s->peer = l->cfg.peer;
+	s->peer_rank = l->cfg.peer_rank;
 	s->lanes = l->nlanes;
 	s->lanes_up = l->nup;
 	s->window_bytes = l->window * sizeof(*l->sent);

@@ -170,6 +170,7 @@ struct link_stats {
 		bytes_received; /* of the channel layer; replays not counted */
 	uint64_t frames_replayed, duplicates_refused, states_sent, fences, reconnects;
 	uint64_t window_bytes, memory_bytes;
+	uint16_t cable, peer, peer_rank; /* as in link_cfg */
 	int lanes, lanes_up;
 	struct lane_stats lane[LANES_MAX];
 	uint64_t lane_bytes_sent[LANES_MAX]; /* payload put on each lane, replays included */

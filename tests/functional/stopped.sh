@@ -12,12 +12,12 @@ ok() { p=$((p + 1)); echo "  ok   $*"; }
 bad() { f=$((f + 1)); echo "  FAIL $*"; }
 
 declare -A pids
-start() { # start JOB TRANSPORT N CMD...: N ranks by hand, since sircl run would end the others itself
+start() { # start JOB TRANSPORT N PROGRAM ARGS...: N ranks by hand, since sircl run would end the others itself
 	local job=$1 transport=$2 n=$3 i
 	shift 3
 	for ((i = 0; i < n; i++)); do
 		SIRCL_RANK=$i SIRCL_NRANKS=$n SIRCL_TRANSPORT=$transport SIRCL_LANES=2 SIRCL_SECRET=stopped$$ \
-			SIRCL_ROOT="unix:@sircl-stopped-$lab-$job" "$B/tests/ringcheck" "$@" >"$tmp/$job.$i" 2>&1 &
+			SIRCL_ROOT="unix:@sircl-stopped-$lab-$job" "$B/tests/$1" "${@:2}" >"$tmp/$job.$i" 2>&1 &
 		pids[$job.$i]=$!
 	done
 }
@@ -46,21 +46,35 @@ ends() {
 }
 
 export SIRCL_TIMEOUT=1000
-start collective-shm shm 4 reduce 65536 1000000
-start collective-tcp tcp 3 reduce 65536 1000000
-start send-shm shm 3 p2p 0 1 8 100000000
-start relayed-tcp tcp 4 p2p 0 2 100000 100000000
+start collective-shm shm 4 ringcheck reduce 65536 1000000
+start collective-tcp tcp 3 ringcheck reduce 65536 1000000
+start send-shm shm 3 ringcheck p2p 0 1 8 100000000
+start relayed-tcp tcp 4 ringcheck p2p 0 2 100000 100000000
+start split-tcp tcp 4 splitcheck 1000 1000000
 sleep 1.2
+kill -STOP "${pids[split-tcp.1]}"
 kill -STOP "${pids[collective-shm.2]}" "${pids[collective-tcp.0]}" "${pids[send-shm.1]}" "${pids[relayed-tcp.3]}" "${pids[relayed-tcp.1]}"
 ends collective-shm 4 2
 ends collective-tcp 3 0
 ends send-shm 3 1
 kill -CONT "${pids[relayed-tcp.3]}" # only the relay stays away
 ends relayed-tcp 4 1
+# between the members 0 and 2 of a split: rank 3 may end before, for the loss of a neighbour
+for ((t = 0; t < 80; t++)); do
+	kill -0 "${pids[split-tcp.0]}" 2>/dev/null || kill -0 "${pids[split-tcp.2]}" 2>/dev/null || break
+	sleep 0.1
+done
+if [ $t -lt 80 ] && [ "$(cat "$tmp"/split-tcp.[02] | grep -cE 'splitcheck: .*(rank 1 of (all|communicator)|link (NEXT|PREV) to rank 1 \(cable)')" = 2 ]; then
+	ok "split-tcp: ranks 0 and 2 of a split know that rank 1 between them has stopped"
+else
+	bad "split-tcp: rank 1 stopped, $((t / 10)) s"
+	tail -n 2 "$tmp"/split-tcp.[02]
+fi
+for i in 0 1 2 3; do kill -KILL "${pids[split-tcp.$i]}"; wait "${pids[split-tcp.$i]}"; done 2>/dev/null
 
 unset SIRCL_TIMEOUT
-start short-shm shm 3 reduce 65536 3000
-start short-tcp tcp 3 reduce 65536 3000
+start short-shm shm 3 ringcheck reduce 65536 3000
+start short-tcp tcp 3 ringcheck reduce 65536 3000
 for _ in 1 2 3; do
 	sleep 0.2
 	kill -STOP "${pids[short-shm.1]}" "${pids[short-tcp.2]}" 2>/dev/null

@@ -65,6 +65,20 @@ START_TEST(test_choose_takes_two_matchings_for_small_and_ring_for_large)
 }
 END_TEST
 
+START_TEST(test_choose_in_shared_memory_pipelines_only_what_is_large)
+{
+	for (int n = 3; n <= 16; n++) {
+		ck_assert_int_eq(choose(COLL_BROADCAST, 32 << 10, n, CLASS_SHM, SHAPE_RING), ALGO_EXCHANGE);
+		ck_assert_int_eq(choose(COLL_REDUCE, 16 << 10, n, CLASS_SHM, SHAPE_RING), ALGO_EXCHANGE);
+		ck_assert_int_eq(choose(COLL_BROADCAST, 4 << 20, n, CLASS_SHM, SHAPE_RING), ALGO_PIPELINE);
+	}
+	for (int n = 4; n <= 16; n++)
+		ck_assert_int_eq(choose(COLL_REDUCE, 256 << 10, n, CLASS_SHM, SHAPE_RING), ALGO_PIPELINE);
+	/* where ranks have machines of their own, the halves go round at the same time */
+	ck_assert_int_eq(choose(COLL_BROADCAST, 64 << 10, 4, CLASS_VERBS, SHAPE_RING), ALGO_PIPELINE);
+}
+END_TEST
+
 /* Every kind, shape, n: forced or not, what must be in rank order is. */
 static void expect_rank_order(sircl_type_t type, sircl_op_t op, bool deterministic)
 {
@@ -311,6 +325,7 @@ int main(void)
 	tcase_set_timeout(t, 60);
 	tcase_add_test(t, test_choose_gives_what_exists_and_never_goes_back);
 	tcase_add_test(t, test_choose_takes_two_matchings_for_small_and_ring_for_large);
+	tcase_add_test(t, test_choose_in_shared_memory_pipelines_only_what_is_large);
 	tcase_add_test(t, test_choose_deterministic_means_rank_order);
 	tcase_add_test(t, test_choose_averages_integers_in_rank_order);
 	tcase_add_test(t, test_choose_is_equal_on_all_ranks_for_1000_sizes);

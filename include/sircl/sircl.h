@@ -26,9 +26,11 @@
  * Errors: every function returns a sircl_result_t. sircl_last_error() gives the sentence that belongs to the
  * last failure: which rank, peer, cable, lane and collective, and what to do. An argument error
  * (SIRCL_INVALID_ARGUMENT, SIRCL_INVALID_USAGE, SIRCL_UNSUPPORTED) leaves the communicator usable and moves
- * no data. Any other error ends the communicator: from then on every collective and point-to-point call
- * returns the same error, and only sircl_comm_query, sircl_comm_async_error, sircl_last_error,
- * sircl_comm_abort and sircl_comm_destroy are legal.
+ * no data. Any other error of a collective, a split or a point-to-point call ends the communicator on all
+ * ranks: from then on every such call returns the same error, and only sircl_comm_query,
+ * sircl_comm_async_error, sircl_last_error, sircl_comm_abort and sircl_comm_destroy are legal. What concerns
+ * this rank alone (memory, operations) may also fail with SIRCL_NO_MEMORY or SIRCL_SYSTEM_ERROR and leaves
+ * the communicator usable.
  *
  * Threads: calls on different communicators may run at once. Of one communicator, one thread at a time; the
  * exceptions, legal from any thread at any time before sircl_comm_destroy, are sircl_comm_query,
@@ -179,8 +181,8 @@ sircl_result_t sircl_get_unique_id(sircl_unique_id_t *id);
 
 /*
  * Creates a communicator; every rank calls it, it returns when all are connected, and blocks at most
- * start_timeout_ms. A NULL config means defaults; 0 <= rank < size. The id is the same on all ranks; with
- * NULL, rendezvous and key come from the environment: sircl run, or SIRCL_ROOT, MASTER_ADDR or
+ * start_timeout_ms. A NULL config means defaults; 0 <= rank < size <= 64. The id is the same on all ranks;
+ * with NULL, rendezvous and key come from the environment: sircl run, or SIRCL_ROOT, MASTER_ADDR or
  * SLURM_LAUNCH_NODE_IPADDR with SIRCL_KEY_FILE or SIRCL_KEY (see sircl params). On error *comm is NULL.
  */
 sircl_result_t sircl_comm_create(sircl_comm_t *comm, const sircl_config_t *config, int rank, int size,
@@ -365,7 +367,8 @@ sircl_result_t sircl_wait(sircl_request_t *request);
  * Blocking calls return at once (their results are there when sircl_group_end returns, which waits for all of
  * them); of _start calls the group only does the start. Collectives of one communicator run in the order of
  * the calls. If a call fails its checks it returns that, and sircl_group_end returns the first such error and
- * starts nothing. Only collectives, point-to-point calls, and nested groups are allowed inside.
+ * starts nothing. Only collectives, point-to-point calls, and nested groups are allowed inside; what any
+ * thread may call at any time is as well.
  */
 sircl_result_t sircl_group_begin(void);
 sircl_result_t sircl_group_end(void);

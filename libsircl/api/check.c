@@ -95,6 +95,28 @@ sircl_result_t api_end(sircl_comm_t comm, sircl_result_t result)
 	return result;
 }
 
+static bool callers_error(sircl_result_t result)
+{
+	return result == SIRCL_INVALID_ARGUMENT || result == SIRCL_INVALID_USAGE ||
+	       result == SIRCL_UNSUPPORTED;
+}
+
+sircl_result_t api_end_data(sircl_comm_t comm, sircl_result_t result)
+{
+	struct sircl_error e;
+	struct tick t;
+
+	if (result != SIRCL_SUCCESS && !callers_error(result) && comm_error(comm, NULL) == SIRCL_SUCCESS) {
+		e = *error_last();
+		engine_lock(comm->fabric->engine);
+		t = ctx_tick(comm->ctx);
+		comm_fail(comm, &t, &e, true, comm->rank);
+		engine_unlock(comm->fabric->engine);
+		(void)error_again(&e);
+	}
+	return api_end(comm, result);
+}
+
 sircl_result_t check_buffer(const char *call, const char *name, const void *p, size_t count)
 {
 	if (!p && count)

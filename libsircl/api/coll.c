@@ -108,7 +108,7 @@ static sircl_result_t call(sircl_comm_t c, struct op_args a, sircl_stream_t stre
 	sircl_result_t ret = api_begin(c, name, API_DATA);
 
 	if (ret == SIRCL_SUCCESS)
-		ret = api_end(c, issue(c, &a, stream, handle));
+		ret = api_end_data(c, issue(c, &a, stream, handle));
 	group_note(ret);
 	return ret;
 }

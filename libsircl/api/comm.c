@@ -129,7 +129,7 @@ sircl_comm_t comm_new(struct home *h, int rank, int n)
 	c->fabric = h->fabric;
 	c->rank = rank;
 	c->n = n;
-	c->bytes = sizeof(*c) + (size_t)n * sizeof(*c->peer);
+	atomic_init(&c->bytes, sizeof(*c) + (size_t)n * sizeof(*c->peer));
 	return c;
 }
 
@@ -273,6 +273,9 @@ sircl_result_t sircl_comm_create(sircl_comm_t *comm, const sircl_config_t *confi
 	if (!comm)
 		return error_set(SIRCL_INVALID_ARGUMENT, "sircl_comm_create: comm is NULL");
 	*comm = NULL;
+	if (group_open())
+		return error_set(SIRCL_INVALID_USAGE,
+				 "sircl_comm_create: not inside a group: call sircl_group_end first");
 	if (size < 1 || size > COLL_MAX_RANKS || rank < 0 || rank >= size)
 		return error_set(
 			SIRCL_INVALID_ARGUMENT,
@@ -335,7 +338,7 @@ static void fill_memory(const struct sircl_comm *c, sircl_info_t *i)
 	if (c->id == COMM_TEAM)
 		i->memory_bytes += net.memory_bytes + engine_memory(c->fabric->engine);
 	else
-		i->memory_bytes = comm_windows(c);
+		i->memory_bytes = p2p_memory(c) + (c->team ? team_memory(c->team) : 0);
 	i->memory_bytes += atomic_load_explicit(&c->bytes, memory_order_relaxed);
 }
 

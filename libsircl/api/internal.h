@@ -151,6 +151,8 @@ enum api_mode {
 sircl_result_t api_begin(sircl_comm_t, const char *call, enum api_mode);
 /* Ends it: keeps the sentence of a failure for sircl_last_error, returns `result`. */
 sircl_result_t api_end(sircl_comm_t, sircl_result_t result);
+/* The same of a call that other ranks wait for: an error that is not the caller's ends the communicator. */
+sircl_result_t api_end_data(sircl_comm_t, sircl_result_t result);
 /* For what any thread may call at any time: only the handle and the fork. */
 sircl_result_t api_look(sircl_comm_t, const char *call);
 
@@ -240,7 +242,7 @@ void p2p_close_all(sircl_comm_t, struct tick *); /* locked */
 bool p2p_all_met(const struct sircl_comm *);
 bool p2p_all_idle(const struct sircl_comm *);
 enum link_side p2p_way(const struct sircl_comm *, int peer);
-size_t comm_windows(const struct sircl_comm *); /* locked: windows of its channels */
+size_t p2p_memory(const struct sircl_comm *); /* locked: of its channels */
 /* p2p_self.c: a send and a receive of the same rank */
 void self_start(struct sircl_request *);
 void self_cancel(struct sircl_request *);

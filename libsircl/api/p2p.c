@@ -17,25 +17,16 @@ static uint16_t node_at(const struct sircl_comm *c, int rank)
 	return c->node_of[c->pos_of[rank]];
 }
 
-static bool neighbours(const struct sircl_comm *c, int node)
-{
-	const struct fabric *f = c->fabric;
-	int d = node > f->pos ? node - f->pos : f->pos - node;
-
-	return d == 1 || (f->ring && d == f->n - 1);
-}
-
 /* Engine locked. */
 static sircl_result_t channel(sircl_comm_t c, struct tick *t, int peer, struct chan **out)
 {
-	int node = node_at(c, peer);
 	struct chan_cfg cfg = { .id = P2P_CHANNEL(c->id),
-				.peer = (uint16_t)node,
+				.peer = node_at(c, peer),
 				.via = p2p_way(c, peer),
 				.least = chan_least(c->fabric->n) };
+	bool relayed = chan_net_hops(c->fabric->net, cfg.peer, cfg.via) > 1;
 
-	cfg.window = chan_window(
-		param_num(&c->ctx->params, neighbours(c, node) ? PARAM_WINDOW : PARAM_RELAY_WINDOW));
+	cfg.window = chan_window(param_num(&c->ctx->params, relayed ? PARAM_RELAY_WINDOW : PARAM_WINDOW));
 	if (!c->peer[peer].chan)
 		CHECK(chan_open(c->fabric->net, t, &cfg, &c->peer[peer].chan));
 	*out = c->peer[peer].chan;
@@ -420,6 +411,15 @@ bool p2p_all_met(const struct sircl_comm *c)
 	return true;
 }
 
+size_t p2p_memory(const struct sircl_comm *c)
+{
+	size_t bytes = 0;
+
+	for (int i = 0; i < c->n; i++)
+		bytes += c->peer[i].chan ? chan_memory(c->peer[i].chan) : 0;
+	return bytes;
+}
+
 /* ---- the calls ---- */
 
 static sircl_result_t check(sircl_comm_t c, const char *call, const struct sircl_request *w,
@@ -472,7 +472,7 @@ static sircl_result_t call(sircl_comm_t c, const char *name, enum p2p_dir dir, c
 	sircl_result_t ret = api_begin(c, name, API_DATA);
 
 	if (ret == SIRCL_SUCCESS)
-		ret = api_end(c, issue(c, name, &want, stream, handle));
+		ret = api_end_data(c, issue(c, name, &want, stream, handle));
 	group_note(ret);
 	return ret;
 }

@@ -92,27 +92,3 @@ uint64_t p2p_look(sircl_comm_t c, struct tick *t)
 	engine_unlock(c->fabric->engine);
 	return limit;
 }
-
-static size_t window(const struct sircl_comm *c, int rank)
-{
-	const struct fabric *f = c->fabric;
-	int d = (c->node_of[c->pos_of[rank]] - f->pos + f->n) % f->n;
-	bool near = d == 1 || d == f->n - 1;
-
-	return chan_window(param_num(&c->ctx->params, near ? PARAM_WINDOW : PARAM_RELAY_WINDOW));
-}
-
-size_t comm_windows(const struct sircl_comm *c)
-{
-	size_t bytes = 0;
-
-	for (int i = 0; i < c->n; i++)
-		bytes += c->peer[i].chan ? window(c, i) : 0;
-	if (!c->team)
-		return bytes;
-	if (c->ring || c->pos > 0)
-		bytes += window(c, c->rank_of[(c->pos + c->n - 1) % c->n]);
-	if (c->ring || c->pos < c->n - 1)
-		bytes += window(c, c->rank_of[(c->pos + 1) % c->n]);
-	return bytes;
-}

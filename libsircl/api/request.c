@@ -5,9 +5,7 @@
  * with its tables, in the pool.
  */
 #include <stdlib.h>
-#include <string.h>
 #include "api/internal.h"
-#include "device/device.h"
 
 /* Relaxed: by the thread that has the request. */
 static void set_state(struct sircl_request *r, enum request_state s)
@@ -92,34 +90,20 @@ void request_free_all(sircl_comm_t c)
 	free_pool(c, &c->free_p2p);
 }
 
-/* One rank: every kind is a copy, and a pre-multiplied sum a product. */
-static void run_alone(sircl_comm_t c, const struct op_args *a)
-{
-	struct reduce_arg arg = { .ranks = 1, .scalar = a->scalar };
-	size_t bytes = a->count * type_size(a->type);
-
-	if (a->kind != COLL_BARRIER && bytes) {
-		if (coll_reduces(a->kind) && a->op == REDUCE_PREMUL_SUM)
-			reduce_run(a->type, a->op, REDUCE_SCALE, &arg, a->out, &a->in, 1, a->count);
-		else if (a->in != a->out)
-			memcpy(a->out, a->in, bytes);
-	}
-	atomic_fetch_add_explicit(&c->ops, 1, memory_order_relaxed);
-}
-
 static void start_coll(struct sircl_request *r)
 {
 	sircl_comm_t c = r->comm;
-	struct tick t;
+	struct tick t = ctx_tick(c->ctx);
 
 	if (!r->op) {
-		r->result = comm_error(c, NULL);
-		if (r->result == SIRCL_SUCCESS)
-			run_alone(c, &r->args);
 		set_state(r, REQUEST_DONE);
+		r->result = comm_error(c, NULL);
+		if (r->result != SIRCL_SUCCESS)
+			return;
+		op_run_alone(&r->args, &t);
+		atomic_fetch_add_explicit(&c->ops, 1, memory_order_relaxed);
 		return;
 	}
-	t = ctx_tick(c->ctx);
 	r->result = engine_start(c->fabric->engine, &t, r->op);
 	if (r->result != SIRCL_SUCCESS)
 		set_state(r, REQUEST_DONE);
@@ -144,17 +128,6 @@ bool request_done(const struct sircl_request *r)
 	return s == REQUEST_DONE || (s == REQUEST_RUNNING && r->op && op_done(r->op));
 }
 
-sircl_result_t request_result(const struct sircl_request *r)
-{
-	struct sircl_error e;
-
-	if (state(r) != REQUEST_DONE && r->op)
-		return op_result(r->op, &e) == SIRCL_SUCCESS ? SIRCL_SUCCESS : error_again(&e);
-	if (r->result == SIRCL_SUCCESS || r->result == SIRCL_INVALID_USAGE)
-		return r->result;
-	return comm_error(r->comm, &e) == SIRCL_SUCCESS ? r->result : error_again(&e);
-}
-
 static sircl_result_t unmatched(const struct sircl_request *r)
 {
 	return error_set(SIRCL_INVALID_USAGE,
@@ -162,6 +135,19 @@ static sircl_result_t unmatched(const struct sircl_request *r)
 			 "thread would have to: put both into one group, or start the other first",
 			 r->comm->rank, r->dir == P2P_SEND ? "send" : "recv",
 			 r->dir == P2P_SEND ? "recv" : "send");
+}
+
+sircl_result_t request_result(const struct sircl_request *r)
+{
+	struct sircl_error e;
+
+	if (state(r) != REQUEST_DONE && r->op)
+		return op_result(r->op, &e) == SIRCL_SUCCESS ? SIRCL_SUCCESS : error_again(&e);
+	if (r->result == SIRCL_SUCCESS)
+		return SIRCL_SUCCESS;
+	if (r->result == SIRCL_INVALID_USAGE && !r->is_coll) /* of self_give_up; others have failed since */
+		return unmatched(r);
+	return comm_error(r->comm, &e) == SIRCL_SUCCESS ? r->result : error_again(&e);
 }
 
 static bool is_unmatched(const struct sircl_request *r)
@@ -175,7 +161,7 @@ void self_give_up(struct sircl_request *r)
 		return;
 	self_cancel(r);
 	set_state(r, REQUEST_DONE);
-	r->result = unmatched(r);
+	r->result = SIRCL_INVALID_USAGE; /* request_result says why */
 }
 
 sircl_result_t request_issue(struct sircl_request *r, sircl_request_t *handle)

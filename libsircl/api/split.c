@@ -80,8 +80,13 @@ static sircl_result_t make_home_team(sircl_comm_t c)
 	engine_lock(f->engine);
 	t = ctx_tick(&h->ctx);
 	ret = team_create(f->engine, &t, &cfg, &h->team);
-	if (ret == SIRCL_SUCCESS)
+	if (ret == SIRCL_SUCCESS) {
 		ret = op_create(h->team, &h->op);
+		if (ret != SIRCL_SUCCESS) {
+			team_destroy(h->team, &t);
+			h->team = NULL; /* its absence is what says that there is no meeting */
+		}
+	}
 	engine_unlock(f->engine);
 	return ret;
 }
@@ -198,5 +203,5 @@ sircl_result_t sircl_comm_split(sircl_comm_t comm, int colour, int key, const si
 			       error_set(SIRCL_INVALID_ARGUMENT,
 					 "sircl_comm_split: config.size is %zu: start from SIRCL_CONFIG_INIT",
 					 config->size));
-	return api_end(comm, split(comm, colour, key, config, child));
+	return api_end_data(comm, split(comm, colour, key, config, child));
 }

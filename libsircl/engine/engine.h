@@ -103,6 +103,8 @@ sircl_result_t engine_start(struct engine *, struct tick *, struct op *);
 bool op_done(const struct op *); /* acquire: the result is there, sources are free */
 sircl_result_t op_result(const struct op *, struct sircl_error *);
 const char *op_algo(const struct op *);
+/* The collective of a single rank, at once: a copy, or the product of a pre-multiplied sum. Needs no team. */
+void op_run_alone(const struct op_args *, struct tick *);
 /* Drives (or waits for the driver) until the operation is done. Spins, yields, then sleeps on the lanes until
  * engine_deadline. */
 sircl_result_t engine_wait(struct engine *, struct op *);
@@ -117,6 +119,8 @@ void engine_kick(struct engine *); /* wakes a sleeping driver; any thread */
 /* The flight recorder: the last 64 operations of a team, newest last, as text for reports. */
 int team_flight_text(const struct team *, char *buf, size_t n);
 uint64_t team_ops(const struct team *);
+/* Bytes that the team holds by itself: channels, tables, scratch. With the engine locked. */
+size_t team_memory(const struct team *);
 size_t engine_memory(const struct engine *); /* bytes of scratch and tables */
 
 /*

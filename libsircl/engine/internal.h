@@ -230,6 +230,7 @@ int team_rank(const struct team *, int pos);
 /* shape.c */
 sircl_result_t tables_create(struct team *);
 void tables_destroy(struct team *);
+size_t tables_memory(const struct team *);
 /* Algorithm, plan, slice, round; takes the token. */
 sircl_result_t shape_find(struct op *, const struct op_args *);
 void shape_lay(struct op *); /* fills the team's tables for op, as far as they do not hold it already */

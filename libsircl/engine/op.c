@@ -81,15 +81,12 @@ static sircl_result_t check(const struct op *op, const struct op_args *a)
 {
 	int n = op->team->cfg.n;
 
-	if (a->kind >= COLL_KINDS || type_size(a->type) == 0)
-		return error_set(SIRCL_INVALID_ARGUMENT, "unknown collective %d or type %d", (int)a->kind,
-				 (int)a->type);
+	if (a->kind >= COLL_KINDS || !reduce_supports(a->type, a->op))
+		return error_set(SIRCL_INVALID_ARGUMENT, "unknown collective %d, type %d or operation %d",
+				 (int)a->kind, (int)a->type, (int)a->op);
 	if (a->root < 0 || a->root >= n)
 		return error_set(SIRCL_INVALID_ARGUMENT, "%s: root %d is no rank: 0 to %d",
 				 coll_kind_name(a->kind), a->root, n - 1);
-	if (coll_reduces(a->kind) && !reduce_supports(a->type, a->op))
-		return error_set(SIRCL_UNSUPPORTED, "%s with %s of %s is not in this version",
-				 coll_kind_name(a->kind), op_name(a->op), type_name(a->type));
 	return SIRCL_SUCCESS;
 }
 
@@ -146,19 +143,17 @@ void op_text(const struct op *op, char *buf, size_t n)
 	snprintf(buf, n, "%s, number %llu", call, (unsigned long long)op->number);
 }
 
-/* A team of one: what everybody gives is what this rank gives. */
-static void run_alone(struct op *op, struct tick *tick)
+void op_run_alone(const struct op_args *a, struct tick *tick)
 {
-	const struct op_args *a = &op->args;
-	size_t bytes = a->count * type_size(a->type);
+	size_t bytes = a->kind == COLL_BARRIER ? 0 : a->count * type_size(a->type);
 
-	if (bytes && a->op == REDUCE_PREMUL_SUM) {
+	if (bytes && coll_reduces(a->kind) && a->op == REDUCE_PREMUL_SUM) {
 		reduce_run(a->type, a->op, REDUCE_SCALE,
 			   &(struct reduce_arg){ .ranks = 1, .scalar = a->scalar }, a->out, &a->in, 1,
 			   a->count);
 		tick_charge(tick, COST_REDUCE, bytes);
 	} else if (bytes && a->out != a->in) {
-		memmove(a->out, a->in, bytes);
+		memcpy(a->out, a->in, bytes);
 		tick_charge(tick, COST_COPY, bytes);
 	}
 }
@@ -182,7 +177,7 @@ void op_begin(struct op *op, struct tick *tick)
 			op->cur[c][d] = (struct cursor){ .end = !op->plan || op->info->nlist[c][d] == 0 };
 	}
 	if (!op->plan) {
-		run_alone(op, tick);
+		op_run_alone(&op->args, tick);
 		return;
 	}
 	for (int k = 0; k < op->plan->nsteps; k++)

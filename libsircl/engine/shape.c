@@ -107,11 +107,15 @@ sircl_result_t tables_create(struct team *t)
 	return SIRCL_SUCCESS;
 }
 
+size_t tables_memory(const struct team *t)
+{
+	return t->run_cap * sizeof(*t->run) + t->ready_cap * sizeof(*t->ready) +
+	       t->place_cap * sizeof(*t->place) + t->scratch_used;
+}
+
 void tables_destroy(struct team *t)
 {
-	engine_account(t->engine, 0,
-		       t->run_cap * sizeof(*t->run) + t->ready_cap * sizeof(*t->ready) +
-			       t->place_cap * sizeof(*t->place) + t->scratch_used);
+	engine_account(t->engine, 0, tables_memory(t));
 	free(t->run);
 	free(t->ready);
 	free(t->place);

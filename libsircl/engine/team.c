@@ -188,6 +188,15 @@ uint64_t team_ops(const struct team *t)
 	return atomic_load_explicit(&t->ops_finished, memory_order_relaxed);
 }
 
+size_t team_memory(const struct team *t)
+{
+	size_t bytes = sizeof(*t) + tables_memory(t);
+
+	for (int c = 0; c < PLAN_CHANS; c++)
+		bytes += t->ch[c].chan ? chan_memory(t->ch[c].chan) : 0;
+	return bytes;
+}
+
 static void finish_head(struct team *t, struct tick *tick, sircl_result_t result)
 {
 	struct op *op = t->head;

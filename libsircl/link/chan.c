@@ -352,3 +352,8 @@ int chan_hops(const struct chan *c)
 {
 	return c->hops;
 }
+
+size_t chan_memory(const struct chan *c)
+{
+	return c->memory;
+}

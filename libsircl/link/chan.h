@@ -134,6 +134,7 @@ bool chan_is_open(const struct chan *); /* the far end has opened it too */
 bool chan_idle(const struct chan *); /* no send of ours is unfinished or unacknowledged */
 const struct sircl_error *chan_error(const struct chan *);
 int chan_hops(const struct chan *);
+size_t chan_memory(const struct chan *); /* bytes: its window, tables and queues */
 /* Links from here to a position by this side; 0: no way (the end of a line, or here). */
 int chan_net_hops(const struct chan_net *, uint16_t peer, enum link_side via);
 /*

@@ -17,7 +17,7 @@ run shm 1 4 $all
 run tcp 1 4
 run tcp 2 4 api_group api_split
 run shm 2 2 api api_group
-run shm 1 3 api api_kinds api_cost
+run shm 1 3 api api_kinds api_cost api_oom
 # all pairs of many ranks, so many relayed channels
 run shm 1 16 api_group
 run shm 2 4 api_random

@@ -52,7 +52,10 @@ one() {
 		add 0 0 1
 		return
 	fi
-	[ $rc = 0 ] || sed 's/^/       | /' "$log" | tail -n 60
+	if [ $rc != 0 ]; then # what failed may lie far above the end
+		grep -nE '(^| )FAIL|:[EF]:' "$log" | head -n 20 | sed 's/^/       > /'
+		sed 's/^/       | /' "$log" | tail -n 60
+	fi
 	[ -n "${SHOW:-}" ] && [ $rc = 0 ] && sed 's/^/       | /' "$log" | tail -n 80
 	[ $rc = 124 ] && echo "       | ended after $limit s"
 	count "$log" $rc

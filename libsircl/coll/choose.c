@@ -114,8 +114,8 @@ static struct load load_of(enum coll_kind kind, enum coll_algo algo, uint64_t s,
  * Ranks of class shm share the cores. So where one root sends or receives more than others, what the busiest
  * rank sends and what all do count half each; and the halves of a pipeline, which go opposite ways round,
  * take turns. Broadcast and reduce, exchange against pipeline, us, second of 7 medians, 4 ranks on 2 cores:
- *   broadcast 16, 64, 256 KiB: 4.5 and 12.2, 11 and 21, 50 and 67; reduce: 6.7 and 12.3, 21 and 18, 139 and
- * 79 and with 8 ranks 32, 128 KiB: broadcast 36 and 98, 136 and 209; reduce 101 and 115, 458 and 228.
+ * at 16, 64, 256 KiB: broadcast 4.5 and 12.2, 11 and 21, 50 and 67; reduce 6.7 and 12.3, 21 and 18, 139 and
+ * 79; 8 ranks at 32, 128 KiB: broadcast 36 and 98, 136 and 209; reduce 101 and 115, 458 and 228.
  */
 static void share_cores(struct load *l, enum coll_kind kind, enum coll_algo algo, uint64_t s, uint64_t n,
 			enum coll_shape shape)

@@ -29,7 +29,7 @@
 #define CHAN_LABELS 1024u /* directions per link and way; a label is (use of the index) << 10 | index */
 #define CHAN_GRANTS 8u /* messages ahead of the oldest unfinished that may be granted */
 #define CHAN_GRANT_MIN 32768u /* a smaller receive is not worth a grant */
-#define CHAN_DIRECT_FRAG (256u << 10) /* fragment that lands directly; a multiple of 64 */
+#define CHAN_DIRECT_FRAG (256u << 10) /* fragment that lands directly, on links with loss; multiple of 64 */
 #define CHAN_QUANTUM \
 	65536u /* bytes that a channel may send before the next has its turn, but one frame at least */
 #define CHAN_ACK_SOON \

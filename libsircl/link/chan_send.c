@@ -113,8 +113,10 @@ static const struct grant *chan_grant(const struct chan *c, const struct send_ms
 
 static uint32_t direct_frag(const struct chan_net *net, const struct tx *tx)
 {
-	uint32_t most = link_max_put(net->side[tx->h.side].link) & ~63u;
-	return most < CHAN_DIRECT_FRAG ? most : CHAN_DIRECT_FRAG;
+	const struct link *l = net->side[tx->h.side].link;
+	uint32_t most = link_max_put(l) & ~63u;
+	/* Where this processor copies, a fragment is a system call, and smaller ones overlap nothing. */
+	return most < CHAN_DIRECT_FRAG || link_lossless(l) ? most : CHAN_DIRECT_FRAG;
 }
 
 static enum pump chan_pump(struct chan *c, struct tick *t)

@@ -328,6 +328,11 @@ uint32_t link_max_put(const struct link *l)
 	return l->max_put;
 }
 
+bool link_lossless(const struct link *l)
+{
+	return l->lossless;
+}
+
 bool link_idle(const struct link *l)
 {
 	return l->una == l->next && !l->rx_news && !l->owe_regions;

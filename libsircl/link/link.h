@@ -116,6 +116,8 @@ enum link_put_result link_put(struct link *, struct tick *, const struct link_pu
 bool link_room(const struct link *);
 /* Most bytes of one frame: the smallest max_put of the link's lanes. Constant from link_open on. */
 uint32_t link_max_put(const struct link *);
+/* Whether what a lane accepts is at the peer already, copied by this processor. */
+bool link_lossless(const struct link *);
 /* Polls lanes, handles what arrived, answers, replays, heartbeats. Returns true if anything happened. */
 bool link_progress(struct link *, struct tick *);
 uint64_t link_deadline(const struct link *);

@@ -24,6 +24,7 @@ row 4 SIRCL_TRANSPORT=shm SIRCL_ALGO=exchange
 row 5 SIRCL_TRANSPORT=shm SIRCL_ALGO=two-shot
 row 3 SIRCL_TRANSPORT=tcp SIRCL_SPIN=0
 row 4 SIRCL_TRANSPORT=shm SIRCL_DETERMINISTIC=1 SIRCL_CPU=generic
+seeds=1
 row 16 SIRCL_TRANSPORT=shm
 for t in shm tcp; do
 	if timeout 60 "$B/sircl" run -n 4 --transport $t -- "$B/tests/api_random" 4 "$first" "$seeds"; then p=$((p + 1)); else f=$((f + 1)); echo "FAIL: processes, $t"; fi

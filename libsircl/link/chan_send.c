@@ -111,12 +111,14 @@ static const struct grant *chan_grant(const struct chan *c, const struct send_ms
 	return g->off <= len && m->len <= len - g->off ? g : NULL;
 }
 
-static uint32_t direct_frag(const struct chan_net *net, const struct tx *tx)
+static uint32_t frag_now(const struct chan_net *net, const struct tx *tx, bool direct)
 {
 	const struct link *l = net->side[tx->h.side].link;
-	uint32_t most = link_max_put(l) & ~63u;
+	uint32_t most = link_frame_now(l) & ~63u, frag = tx->frag;
 	/* Where this processor copies, a fragment is a system call, and smaller ones overlap nothing. */
-	return most < CHAN_DIRECT_FRAG || link_lossless(l) ? most : CHAN_DIRECT_FRAG;
+	if (direct)
+		frag = link_lossless(l) ? most : CHAN_DIRECT_FRAG;
+	return most < frag ? most : frag;
 }
 
 static enum pump chan_pump(struct chan *c, struct tick *t)
@@ -127,7 +129,7 @@ static enum pump chan_pump(struct chan *c, struct tick *t)
 		struct send_msg *m = &c->sq[c->s_cur % CHAN_QUEUE];
 		const struct grant *g = chan_grant(c, m);
 		size_t rest = m->len - m->sent;
-		uint32_t most = g ? direct_frag(net, tx) : tx->frag;
+		uint32_t most = frag_now(net, tx, g);
 		uint32_t len = rest < most ? (uint32_t)rest : most;
 		uint64_t place = 0;
 		if (tx->fno - tx->una >= tx->nframes)

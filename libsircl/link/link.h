@@ -118,6 +118,9 @@ bool link_room(const struct link *);
 uint32_t link_max_put(const struct link *);
 /* Whether what a lane accepts is at the peer already, copied by this processor. */
 bool link_lossless(const struct link *);
+/* How long the next frame should be at most: less than link_max_put while the next one may go to a lane whose
+ * rate is not known, where a long one could hold up all that comes after it. A multiple of 64. */
+uint32_t link_frame_now(const struct link *);
 /* Polls lanes, handles what arrived, answers, replays, heartbeats. Returns true if anything happened. */
 bool link_progress(struct link *, struct tick *);
 uint64_t link_deadline(const struct link *);

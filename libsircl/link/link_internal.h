@@ -57,6 +57,7 @@ struct link_lane {
 	double weight; /* speed against its sisters, found in races; the best has 1 */
 	uint64_t race_from, race_end, race_bytes; /* the race that runs */
 	uint64_t raced_at, tried_at; /* l->striped at its last race, and at that or the last probe */
+	uint64_t up_striped; /* l->striped when it came up */
 	uint64_t probe_gap; /* an idle lane is probed so many bytes after tried_at */
 	uint64_t bytes_sent;
 	struct lane_export arena; /* the peer's region 0 as this lane names it */

@@ -31,6 +31,10 @@
 #define RACE_MEMORY (2u << 20) /* so many bytes ago a race counts half */
 #define UNTESTED 4 /* with fewer races behind it a lane has */
 #define UNTESTED_BYTES (1u << 20) /* no deeper queue than this, or one frame */
+#define NEW_RACES 2 /* with fewer it is new: it may be slow, and what it has then holds up an operation */
+#define NEW_BYTES (256u << 10) /* so no deeper queue than this, */
+#define NEW_FRAME (64u << 10) /* of such frames; what probes a slow lane is no longer either */
+#define NEW_UNTIL (8u << 20) /* bytes of the link; from then on it is used although it was never raced */
 #define QUEUE_BYTES (1536u << 10) /* covers the time in which a processor sums and does not look here */
 #define QUEUE_LEAST (512u << 10) /* of one lane: two frames, so that one goes while the next is posted */
 #define PROBE_FIRST (1u << 20)
@@ -92,6 +96,39 @@ static bool queue_full(const struct link *l, const struct link_lane *ln, uint32_
 	return under_way(ln) + len > (most > QUEUE_LEAST ? most : QUEUE_LEAST);
 }
 
+/* Nothing is known of it yet. */
+static bool is_new(const struct link *l, const struct link_lane *ln)
+{
+	return ln->races < NEW_RACES && l->striped - ln->up_striped < NEW_UNTIL;
+}
+
+static bool probe_due(const struct link *l, const struct link_lane *ln)
+{
+	return !at_work(ln) && l->striped - ln->tried_at >= ln->probe_gap;
+}
+
+/* Whether nobody knows yet if the lane is the best, and enough waits on it until somebody does. */
+static bool untested_full(const struct link *l, const struct link_lane *ln, uint32_t len)
+{
+	uint64_t most = is_new(l, ln) ? NEW_BYTES : UNTESTED_BYTES;
+
+	return l->nup > 1 && ln->races < UNTESTED && under_way(ln) && under_way(ln) + len > most &&
+	       under_way(ln) + len > 2ull * len;
+}
+
+uint32_t link_frame_now(const struct link *l)
+{
+	if (l->lossless || l->nup < 2 || l->max_put <= NEW_FRAME)
+		return l->max_put;
+	for (int i = 0; i < l->nlanes; i++) {
+		const struct link_lane *ln = &l->lane[i];
+
+		if (ln->phase == LL_UP && (is_new(l, ln) || (ln->weight * 2 <= 1 && probe_due(l, ln))))
+			return NEW_FRAME;
+	}
+	return l->max_put;
+}
+
 /* The lane that will have finished `len` more bytes first, of those not in `without`; -1: none can carry it
  * now. */
 int lane_best(const struct link *l, uint16_t region, uint32_t len, unsigned without)
@@ -115,7 +152,7 @@ int lane_best(const struct link *l, uint16_t region, uint32_t len, unsigned with
 			continue;
 		if (l->lossless)
 			return i;
-		if (len >= RACE_LANE && !at_work(ln) && l->striped - ln->tried_at >= ln->probe_gap)
+		if (len >= RACE_LANE && probe_due(l, ln))
 			probe = i;
 		if (weight < 1 && len >= RACE_LANE && in_use(l->other))
 			out += SLOWER;
@@ -133,8 +170,7 @@ int lane_best(const struct link *l, uint16_t region, uint32_t len, unsigned with
 		return -1;
 	/* Nobody knows yet whether it is the best: wait for it, but do not pile more on it, nor on a worse
 	 * one. */
-	if (len >= RACE_LANE && l->nup > 1 && l->lane[best].races < UNTESTED &&
-	    l->lane[best].posted_bytes - l->lane[best].done_bytes + len > UNTESTED_BYTES)
+	if (len >= RACE_LANE && untested_full(l, &l->lane[best], len))
 		return -1;
 	return best;
 }
@@ -236,7 +272,7 @@ void stripe_up(struct link *l, struct link_lane *ln)
 	ln->rate = 0;
 	ln->weight = 1;
 	ln->races = 0;
-	ln->raced_at = ln->tried_at = l->striped;
+	ln->raced_at = ln->tried_at = ln->up_striped = l->striped;
 	ln->probe_gap = PROBE_FIRST;
 }
 

@@ -8,6 +8,7 @@
 struct options {
 	uint64_t seeds, first_seed;
 	int jobs, verbose, events; /* events: of part c */
+	int ranks; /* of part e; 0: four */
 	bool thorough; /* this part alone was asked for */
 };
 

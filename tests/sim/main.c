@@ -31,7 +31,8 @@ double seconds(void)
 
 static int usage(FILE *f, int code)
 {
-	fprintf(f, "usage: sim [--only a|b|c|d|e] [--seeds N] [--first-seed S] [--jobs J] [--events E] [-v]"
+	fprintf(f, "usage: sim [--only a|b|c|d|e] [--seeds N] [--first-seed S] [--jobs J] [--events E] "
+		   "[--ranks N] [-v]"
 #ifdef SIRCL_PLANT
 		   " [--plant no-fence|no-dedup|early-ack|pool]"
 #endif
@@ -42,7 +43,8 @@ static int usage(FILE *f, int code)
 		   "with\n"
 		   "     every lane loss, some minutes for 10 events and ten times that for 12\n"
 		   "  d  N random seeds (default 1000; --seeds or --first-seed alone mean d)\n"
-		   "  e  rates of large collectives with a lane lost or slow\n"
+		   "  e  rates of large collectives with a lane lost or slow, on --ranks 3, 4 or 5, from "
+		   "--first-seed\n"
 		   "A seed that fails is printed; --first-seed S --seeds 1 -v replays it.\n");
 	return code;
 }
@@ -74,7 +76,7 @@ int main(int argc, char **argv)
 {
 	struct options o = { .seeds = 1000, .first_seed = 1, .jobs = 1, .events = 12 };
 	const char *only = NULL;
-	uint64_t jobs = 1, events = 12;
+	uint64_t jobs = 1, events = 12, ranks = 0;
 	bool ok = true, good = true;
 
 	for (int i = 1; i < argc && good; i++) {
@@ -99,6 +101,8 @@ int main(int argc, char **argv)
 			good = number(v, &jobs) && jobs >= 1 && jobs <= 256;
 		} else if (strcmp(a, "--events") == 0) {
 			good = number(v, &events) && events >= 1 && events <= 16;
+		} else if (strcmp(a, "--ranks") == 0) {
+			good = number(v, &ranks) && ranks >= 3 && ranks <= 5;
 		} else if (strcmp(a, "--plant") == 0) {
 			good = plant(v);
 		} else {
@@ -110,6 +114,7 @@ int main(int argc, char **argv)
 		return usage(stderr, 2);
 	o.jobs = (int)jobs;
 	o.events = (int)events;
+	o.ranks = (int)ranks;
 	o.thorough = only != NULL;
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	/* worlds come and go by the thousand: keep their memory */

@@ -96,6 +96,10 @@ uint32_t link_max_put(const struct link *l)
 {
 	return l->w->max_put;
 }
+uint32_t link_frame_now(const struct link *l)
+{
+	return l->w->max_put;
+}
 enum link_put_result link_put(struct link *l, struct tick *t, const struct link_put *p)
 {
 	struct world *w = l->w;

@@ -61,21 +61,50 @@ one() {
 	count "$log" $rc
 }
 
+# Unit tests of one thread that mostly compute run beside the others, which sleep, race and measure; so two cores are used.
+COMPUTE=" test_bench_verify test_coll_choose test_coll_kinds test_coll_mutate test_coll_numbers test_coll_prove test_engine_exec
+	test_engine_kinds test_engine_ring test_engine_teams test_link_stripe test_reduce_kernels test_reduce_values "
+
+# stream NAME TEST...: its numbers go to a file
+stream() {
+	local name=$1 t
+	shift
+	P=0 F=0 S=0
+	for t in "$@"; do
+		# RUNNER: an emulator or valgrind, with its options. SIM_ARGS, TEST_LIMIT: for builds that run slowly
+		# shellcheck disable=SC2086
+		case $t in
+		*/sim) one sim "${TEST_LIMIT:-240}" ${RUNNER:-} "$t" ${SIM_ARGS:-} ;;
+		*) one "${t##*/}" "${TEST_LIMIT:-90}" ${RUNNER:-} "$t" ;;
+		esac
+	done
+	echo "$P $F $S" >"$tmp/numbers-$name"
+}
+
+unit() {
+	local t others=() compute=() n
+	[ -x "$BUILD/tests/sim" ] && compute=("$BUILD/tests/sim")
+	for t in "$BUILD"/tests/unit/test_*; do
+		case $t in *.o | *.d) continue ;; esac
+		# UNIT_EXCEPT: programs of one thread that are too slow for a build that looks for races
+		case " ${UNIT_EXCEPT:-} " in *" ${t##*/} "*) echo "  --            left out: ${t##*/}" && continue ;; esac
+		case $COMPUTE in *[[:space:]]"${t##*/}"[[:space:]]*) compute+=("$t") ;; *) others+=("$t") ;; esac
+	done
+	(stream compute "${compute[@]}") >"$tmp/compute.out" &
+	(stream others "${others[@]}")
+	wait $!
+	cat "$tmp/compute.out"
+	for t in compute others; do
+		read -ra n <"$tmp/numbers-$t"
+		add "${n[0]}" "${n[1]}" "${n[2]}"
+	done
+}
+
 for part in "$@"; do
 	echo "== $part"
 	case $part in
 	unit)
-		for t in "$BUILD"/tests/unit/test_*; do
-			case $t in *.o | *.d) continue ;; esac
-			# UNIT_EXCEPT: programs of one thread that are too slow for a build that looks for races
-			case " ${UNIT_EXCEPT:-} " in *" ${t##*/} "*) echo "  --            left out: ${t##*/}" && continue ;; esac
-			# RUNNER: an emulator or valgrind, with its options
-			# shellcheck disable=SC2086
-			one "${t##*/}" "${TEST_LIMIT:-90}" ${RUNNER:-} "$t"
-		done
-		# SIM_ARGS, TEST_LIMIT: for builds that run slowly
-		# shellcheck disable=SC2086
-		[ -x "$BUILD/tests/sim" ] && one sim "${TEST_LIMIT:-120}" ${RUNNER:-} "$BUILD/tests/sim" ${SIM_ARGS:-}
+		unit
 		;;
 	functional)
 		for t in tests/functional/*.sh; do

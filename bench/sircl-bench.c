@@ -47,11 +47,15 @@ static bool output_open(struct output *out, const struct options *o)
 
 static bool output_close(struct output *out, const struct options *o, const struct totals *t, bool complete)
 {
-	bool ok = true;
+	bool ok = true, failed;
 
 	if (out->json)
 		ok = json_close(out->json, o, t, complete);
-	if (out->csv && ((int)ferror(out->csv) | fclose(out->csv)) != 0) {
+	if (!out->csv)
+		return ok;
+	failed = ferror(out->csv) != 0; /* before the stream is gone */
+	failed |= fclose(out->csv) != 0;
+	if (failed) {
 		fprintf(stderr, "sircl-bench: --csv: cannot write %s: %s\n", o->csv, strerror(errno));
 		ok = false;
 	}
@@ -162,7 +166,7 @@ static int rank_main(const struct options *o)
 	struct output out = { 0 };
 	struct totals t = { 0 };
 	struct session s;
-	bool ok = true;
+	bool ok = true, written;
 
 	if (!session_open(&s, o))
 		return EXIT_TROUBLE;
@@ -175,10 +179,9 @@ static int rank_main(const struct options *o)
 		ok = output_open(&out, o);
 	}
 	ok = session_all(&s, ok) && run(&s, o, &out, &t);
-	if (!output_close(&out, o, &t, ok))
-		ok = false;
+	written = output_close(&out, o, &t, ok);
 	/* nobody leaves before rank 0 has written: the first to end with a status ends the others */
-	ok = ok && session_all(&s, ok);
+	ok = ok && session_all(&s, written);
 	if (!session_close(&s) || !ok)
 		return EXIT_TROUBLE;
 	return t.wrong ? EXIT_WRONG : EXIT_OK;

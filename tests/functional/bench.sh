@@ -99,6 +99,9 @@ if command -v python3 >/dev/null; then
 	then ok "... and has what it should"; else bad "JSON: $(cat "$tmp/out.json")"; fi
 fi
 # shellcheck disable=SC2086
+expect 2 "a full disk is told at the end" barrier --ranks 2 -n 1 --csv /dev/full
+says "cannot write /dev/full: No space left" err
+if grep -q 'rank . called' "$tmp/err"; then bad "the other rank is left in the middle"; else ok "... and by nobody else"; fi
 expect 0 "CSV is written" all --ranks 3 -b 8 -e 64 -f 8 -d float --csv "$tmp/out.csv" $few
 if awk -F, 'NR == 1 { n = NF; next } NF != n || $17 != 0 || !($10 <= $11) { exit 1 } { seen[$1]++; rows++ } END { for (k in seen) kinds++; exit !(kinds == 10 && rows == 2 * 2 * 8 + 2 + 1) }' "$tmp/out.csv"; then
 	ok "... a line per size and place"

@@ -39,6 +39,7 @@ static struct plan_step *step_new(struct build *b, enum plan_op op)
 		b->plan = p;
 		b->room = room;
 	}
+	sircl_assert(b->plan->nsteps < PLAN_NONE); /* 64 ranks come to a few thousand */
 	s = &b->plan->step[b->plan->nsteps++];
 	memset(s, 0, sizeof(*s));
 	s->op = (uint8_t)op;

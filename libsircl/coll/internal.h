@@ -56,6 +56,15 @@ void plan_mark_fusable(struct build *); /* RECVs that the engine may reduce from
 void plan_scale(struct build *); /* the plan of a pre-multiplied sum from that of a sum */
 void plan_count_held(const struct plan *, uint16_t *held, uint16_t *wide);
 
+static inline int position_of(const struct plan_key *k, int rank)
+{
+	int p = 0;
+
+	while (k->rank_of[p] != rank)
+		p++;
+	return p;
+}
+
 /* How many hops the contribution of position p travels towards NEXT (up) and PREV (down) in an exchange. */
 int exchange_up(const struct plan_key *, int p);
 int exchange_down(const struct plan_key *, int p);

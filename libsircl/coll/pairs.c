@@ -24,15 +24,6 @@ static void describe(struct build *b, const char *name, const char *order, int p
 	b->plan->nblocks = (uint16_t)(parts ? b->key->n * parts : 1);
 }
 
-static int position_of(const struct plan_key *k, int rank)
-{
-	int p = 0;
-
-	while (k->rank_of[p] != rank)
-		p++;
-	return p;
-}
-
 /* Which way part j of a block goes from src to dst, and how far. */
 static void shortest(const struct plan_key *k, int src, int dst, int j, int parts, struct flow *f)
 {

@@ -89,10 +89,8 @@ static void reduce_line(struct build *b, int root)
 void build_reduce_pipeline(struct build *b)
 {
 	const struct plan_key *k = b->key;
-	int root = 0;
+	int root = position_of(k, k->root);
 
-	while (k->rank_of[root] != k->root)
-		root++;
 	if (k->shape == SHAPE_LINE) {
 		reduce_line(b, root);
 		return;

@@ -23,11 +23,6 @@ static bool is_sum(const struct plan_step *s)
 	return s->op == PLAN_REDUCE || s->op == PLAN_COPY;
 }
 
-static int nsources(const struct plan_step *s)
-{
-	return s->op == PLAN_RECV ? 0 : s->op == PLAN_REDUCE ? s->nsrc : 1;
-}
-
 /* Which source of step k + 1 the RECV k can be summed from, or -1. */
 static int fusable(const struct plan *p, int k)
 {

@@ -256,6 +256,11 @@ void flight_start(struct op *, uint64_t now);
 void flight_end(struct op *, uint64_t now, bool ok);
 void flight_report(struct team *); /* INFO lines, when the team ends with an error */
 
+static inline int nsources(const struct plan_step *s)
+{
+	return s->op == PLAN_RECV ? 0 : s->op == PLAN_REDUCE ? s->nsrc : 1;
+}
+
 static inline bool step_through(const struct step_run *r, uint32_t slice)
 {
 	return r->done > slice || r->done == r->nslices;

@@ -261,11 +261,6 @@ static void place_scratch(const struct op *op)
 	}
 }
 
-static int nsources(const struct plan_step *s)
-{
-	return s->op == PLAN_RECV ? 0 : s->op == PLAN_REDUCE ? s->nsrc : 1;
-}
-
 static void lay_steps(struct op *op)
 {
 	const struct plan *p = op->plan;

@@ -112,11 +112,12 @@ for part in "$@"; do
 		done
 		;;
 	netns)
-		SHOW=1 one "netns ring" 400 tests/lab/netns/ring.sh test
+		SHOW=1 one "netns ring" 700 tests/lab/netns/ring.sh test
 		;;
 	long)
 		SHOW=1 one "sim, 10,000 seeds" 1500 "$BUILD/tests/sim" --seeds 10000 --first-seed 1
 		SHOW=1 one "sim, every lane loss, every schedule of 10 events" 900 "$BUILD/tests/sim" --only c --events 10
+		SHOW=1 one "sim, rates of all-reduce and all-gather with lanes lost and slow" 400 "$BUILD/tests/sim" --only e
 		one "planted faults" 900 make -s check-plants BUILD="$BUILD"
 		SHOW=1 one "speed gate" 900 bench/compare.sh --quick
 		;;

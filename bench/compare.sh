@@ -54,9 +54,10 @@ sircl() {
 }
 median() { sort -n "$1" | awk '{ v[NR] = $1 } END { print NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2 }'; }
 
-# One kind and size: its row. 1: above its limit.
+# One kind and size: its row. 1: above its limit. Small sizes run for a tenth of a second at least: for some tens of milliseconds after
+# their start the scheduler still moves both kinds of ranks about.
 row() { # kind bytes
-	local iters=$(($2 < 16384 ? 3000 : $2 < 524288 ? 600 : $2 < 16777216 ? 30 : 5)) us bound=$limit
+	local iters=$(($2 < 16384 ? 20000 : $2 < 524288 ? 600 : $2 < 16777216 ? 30 : 5)) us bound=$limit
 	local warmup=$(((iters + 9) / 10))
 
 	: >"$tmp/a" && : >"$tmp/b"

@@ -202,6 +202,22 @@ static bool idle(void *arg)
 	return true;
 }
 
+static sircl_result_t not_taken(const struct home *h)
+{
+	const struct fabric *f = h->fabric;
+	struct link_stats st = { 0 };
+
+	for (int side = 0; side < LINK_SIDES; side++)
+		if (f->link[side] && !link_idle(f->link[side]))
+			link_stats(f->link[side], &st);
+	return error_set(SIRCL_TIMEOUT,
+			 "rank %d: sircl_comm_destroy: rank %u at the other end of cable %u has not taken "
+			 "everything that was sent to it within %llu ms (%d of %d lanes up): is that process "
+			 "stopped, or the cable bad?",
+			 h->ctx.rank, st.peer_rank, st.cable, (unsigned long long)(h->op_timeout / MSEC),
+			 st.lanes_up, st.lanes);
+}
+
 static sircl_result_t last_meeting(struct home *h)
 {
 	struct engine *e = h->fabric->engine;
@@ -211,14 +227,11 @@ static sircl_result_t last_meeting(struct home *h)
 	if (engine_wait_until(e, met, h, h->ctx.clock(h->ctx.clock_arg) + h->op_timeout) == SIRCL_TIMEOUT)
 		return error_set(SIRCL_TIMEOUT,
 				 "rank %d: sircl_comm_destroy: the other end of a channel has not opened it "
-				 "within %llu ms",
-				 h->ctx.rank, (unsigned long long)(h->op_timeout / MSEC));
+				 "within %llu ms: let every rank destroy its communicators of \"%s\"",
+				 h->ctx.rank, (unsigned long long)(h->op_timeout / MSEC), h->name);
 	CHECK(comm_meet(h, h->op, &mine, all, 1));
 	if (engine_wait_until(e, idle, h, h->ctx.clock(h->ctx.clock_arg) + h->op_timeout) == SIRCL_TIMEOUT)
-		return error_set(SIRCL_TIMEOUT,
-				 "rank %d: sircl_comm_destroy: a neighbour has not taken everything that "
-				 "was sent to it within %llu ms: is that process stopped, or the cable bad?",
-				 h->ctx.rank, (unsigned long long)(h->op_timeout / MSEC));
+		return not_taken(h);
 	return team_error(h->team, &err) == SIRCL_SUCCESS ? SIRCL_SUCCESS : error_again(&err);
 }
 

@@ -19,7 +19,9 @@ static struct shm_lane *inner(struct pair *p, int end)
 struct side {
 	struct end *e;
 	pthread_t thread;
-	uint64_t rounds, got, timeouts, sleeps;
+	uint64_t rounds, got, timeouts;
+	_Atomic(uint64_t) sleeps;
+	struct side *sleeping; /* the other side, whose first sleep a burst waits for */
 	uint64_t until; /* on a busy machine time ends a test, not the number of rounds */
 	uint32_t random;
 	bool sleeper, last; /* last: a note with w[1] set was seen */
@@ -138,8 +140,8 @@ START_TEST(test_shm_sleeper_is_woken_for_every_note)
 END_TEST
 
 /* One thread streams small notes, the other sleeps whenever it finds nothing: the window between the last
- * look and the sleep is met from both sides. A nap now and then, so that the other runs dry also where it is
- * the slower one (a race detector). */
+ * look and the sleep is met from both sides. After the first notes the other is waited for until it has
+ * slept, and a nap now and then lets it run dry again, also where it is the slower one (a race detector). */
 static void *burst(void *arg)
 {
 	struct side *s = arg;
@@ -154,8 +156,11 @@ static void *burst(void *arg)
 			atomic_signal_fence(memory_order_seq_cst);
 		if (i % 8 == 0)
 			sched_yield();
+		if (i == 8)
+			for (int ms = 0; atomic_load(&s->sleeping->sleeps) == 0 && ms < 20000; ms++)
+				usleep(1000);
 		if (i % 256 == 128)
-			nanosleep(&(struct timespec){ .tv_nsec = 2000000 }, NULL);
+			usleep(2000);
 	}
 	return NULL;
 }
@@ -179,7 +184,11 @@ START_TEST(test_shm_no_wake_is_lost_in_bursts)
 	h_open(&p, &lane_shm_ops);
 	h_up(&p, 1);
 	tx = (struct side){
-		.e = &p.e[0], .rounds = 100000 / SLOWER, .random = 5, .until = h_clock(NULL) + SEC
+		.e = &p.e[0],
+		.rounds = 100000 / SLOWER,
+		.random = 5,
+		.until = h_clock(NULL) + SEC,
+		.sleeping = &rx,
 	};
 	rx = (struct side){ .e = &p.e[1], .rounds = tx.rounds, .random = 3, .sleeper = true };
 	p.e[1].hook = count_hook;

@@ -7,7 +7,12 @@ PARAM_STR(DEBUG_SUBSYS, "SIRCL_DEBUG_SUBSYS", "NCCL_DEBUG_SUBSYS", "",
 	  "subsystems whose INFO lines are logged, e.g. INIT,LINK or ^LANE")
 PARAM_STR(DEBUG_FILE, "SIRCL_DEBUG_FILE", "NCCL_DEBUG_FILE", "",
 	  "file for the log, %h host, %p process id; unset: stderr")
-PARAM_ENUM(TRANSPORT, "SIRCL_TRANSPORT", NULL, "auto", "auto|shm|tcp", "provider of the lanes")
+PARAM_ENUM(TRANSPORT, "SIRCL_TRANSPORT", NULL, "auto", "auto|shm|tcp|verbs",
+	   "provider of the lanes; auto: shm within a machine, verbs where both ends of a cable can, else tcp")
+PARAM_STR(HCA, "SIRCL_HCA", "NCCL_IB_HCA", "",
+	  "RDMA devices that may be lanes, e.g. rocep1s0f0:1,mlx5 (prefix list, = exact, ^ not); unset: all")
+PARAM_INT(GID_INDEX, "SIRCL_GID_INDEX", "NCCL_IB_GID_INDEX", "-1", -1, 255,
+	  "index of the GID whose address RDMA lanes use; -1: link-local IPv6, else IPv4, at whatever index")
 PARAM_INT(LANES, "SIRCL_LANES", NULL, "0", 0, 8,
 	  "lanes per cable; 0: all that are found (shm and loopback: 1)")
 PARAM_ENUM(ALGO, "SIRCL_ALGO", NULL, "auto", "auto|two-matchings|exchange|ring|doubling|two-shot|pipeline",
@@ -32,6 +37,8 @@ PARAM_SIZE(RELAY_WINDOW, "SIRCL_RELAY_WINDOW", NULL, "256K", 65536, 268435456,
 PARAM_SIZE(SLICE, "SIRCL_SLICE", NULL, "0", 0, 67108864, "bytes of a slice; 0: the algorithm's choice")
 PARAM_INT(SPIN, "SIRCL_SPIN", NULL, "-1", -1, 1000000,
 	  "microseconds to spin before yielding; -1: by ranks and cores")
+PARAM_STR(PROGRESS_CPU, "SIRCL_PROGRESS_CPU", NULL, "",
+	  "CPUs for the background thread, e.g. 7 or 5-9; none: left alone; unset: fast cores near the NIC")
 PARAM_STR(ROOT, "SIRCL_ROOT", NULL, "", "rendezvous: host:port, or unix:@NAME for ranks of one machine")
 PARAM_INT(PORT, "SIRCL_PORT", NULL, "28571", 1, 65535,
 	  "port of the rendezvous where only a host is known (MASTER_ADDR, Slurm)")

@@ -96,7 +96,7 @@ struct lane_cfg {
 	uint16_t cable, lane; /* for messages and the handshake: cable number, lane within it */
 	uint16_t self, peer; /* positions, for messages and names */
 	bool connects; /* this end connects (the other accepts) */
-	const char *dev; /* netdev to bind to; NULL: loopback */
+	const char *dev; /* netdev to bind to; NULL: loopback (verbs: the first netdev that can) */
 	uint32_t max_notes; /* the link never has more puts outstanding (un-acknowledged) on this lane */
 	void *arena_base; /* region 0: the link's receive memory, registered by open */
 	size_t arena_len;
@@ -127,6 +127,7 @@ struct lane_ops {
 	/* Accepting side: epochs >= min_epoch may come up from now on. Also cancels (either side) a half-open
 	 * handshake of an epoch < min_epoch: it will never report LANE_UP. */
 	void (*allow)(struct lane *, uint32_t min_epoch);
+	/* Memory that puts may read and, if the export is asked for (not NULL), that the peer may write. */
 	sircl_result_t (*reg)(struct lane *, uint32_t id, void *, size_t, struct lane_mem *,
 			      struct lane_export *);
 	void (*unreg)(struct lane *,
@@ -155,6 +156,7 @@ static inline const struct lane_ops *lane_ops_of(const struct lane *l)
 }
 
 extern const struct lane_ops lane_shm_ops, lane_tcp_ops, lane_sim_ops;
-const struct lane_ops *lane_provider(const char *name); /* "shm", "tcp"; NULL if unknown */
+/* "shm", "tcp", "verbs"; NULL if unknown, or not in this build (verbs: no headers of rdma-core) */
+const struct lane_ops *lane_provider(const char *name);
 uint64_t lane_clock_real(void *arg); /* CLOCK_MONOTONIC, ns */
 #endif

@@ -7,8 +7,9 @@ PARAM_STR(DEBUG_SUBSYS, "SIRCL_DEBUG_SUBSYS", "NCCL_DEBUG_SUBSYS", "",
 	  "subsystems whose INFO lines are logged, e.g. INIT,LINK or ^LANE")
 PARAM_STR(DEBUG_FILE, "SIRCL_DEBUG_FILE", "NCCL_DEBUG_FILE", "",
 	  "file for the log, %h host, %p process id; unset: stderr")
-PARAM_ENUM(TRANSPORT, "SIRCL_TRANSPORT", NULL, "auto", "auto|shm|tcp|verbs",
-	   "provider of the lanes; auto: shm within a machine, verbs where both ends of a cable can, else tcp")
+PARAM_ENUM(
+	TRANSPORT, "SIRCL_TRANSPORT", NULL, "auto", "auto|shm|tcp|verbs",
+	"provider of the lanes; auto: shm within a machine, verbs where both ends of a cable can, else tcp")
 PARAM_STR(HCA, "SIRCL_HCA", "NCCL_IB_HCA", "",
 	  "RDMA devices that may be lanes, e.g. rocep1s0f0:1,mlx5 (prefix list, = exact, ^ not); unset: all")
 PARAM_INT(GID_INDEX, "SIRCL_GID_INDEX", "NCCL_IB_GID_INDEX", "-1", -1, 255,

@@ -14,6 +14,7 @@
  */
 #ifndef ENGINE_ENGINE_H
 #define ENGINE_ENGINE_H
+#include <sched.h>
 #include "coll/coll.h"
 #include "engine/plan.h"
 #include "link/chan.h"
@@ -27,6 +28,7 @@ struct engine_cfg {
 	struct sircl_ctx *ctx;
 	struct chan_net *net; /* the caller's; must outlive the engine */
 	bool background; /* start the background thread (never in the simulator) */
+	const cpu_set_t *cpus; /* where the background thread runs, read at creation; NULL: left alone */
 	int ranks_here; /* ranks on this machine, for the waiting rule: more than cores -> spin under 1 us,
 			   then yield */
 };

@@ -193,7 +193,8 @@ struct engine {
 	_Atomic int sleepers; /* those of them inside ppoll */
 	_Atomic bool bg_armed; /* the background thread sleeps on the lanes' descriptors */
 	_Atomic bool bg_stop;
-	bool has_thread;
+	bool has_thread, has_cpus;
+	cpu_set_t cpus; /* of the background thread, if has_cpus */
 	pthread_t thread;
 	int wake_fd, bg_fd;
 	uint64_t spin;

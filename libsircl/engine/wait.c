@@ -286,11 +286,24 @@ static void bg_drive(struct engine *e)
 	}
 }
 
+/* By the thread itself: a creation with attributes would fail where this only leaves it where it is. */
+static void bg_bind(struct engine *e)
+{
+	int err = e->has_cpus ? pthread_setaffinity_np(pthread_self(), sizeof(e->cpus), &e->cpus) : 0;
+
+	if (err)
+		log_info(&e->cfg.ctx->log, LOG_ENGINE,
+			 "the background thread cannot be bound to the CPUs chosen for it (%s) and runs "
+			 "anywhere",
+			 strerror(err));
+}
+
 static void *bg_main(void *arg)
 {
 	struct engine *e = arg;
 	uint64_t look = LOOK_MIN;
 
+	bg_bind(e);
 	while (!bg_stopped(e)) {
 		if (somebody_drives(e, clock_now(e))) {
 			struct pollfd fd[1];
@@ -350,6 +363,10 @@ sircl_result_t wait_create(struct engine *e)
 			e->cfg.ctx->rank, strerror(errno));
 		goto fail;
 	}
+	e->has_cpus = e->cfg.cpus != NULL;
+	if (e->has_cpus)
+		e->cpus = *e->cfg.cpus;
+	e->cfg.cpus = NULL; /* the caller's, who may be gone when the thread comes to it */
 	if (e->cfg.background)
 		CHECK_GOTO(bg_start(e), fail);
 	return SIRCL_SUCCESS;

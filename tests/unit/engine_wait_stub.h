@@ -206,20 +206,29 @@ static inline const char *no_environment(void *arg, const char *name)
 	return NULL;
 }
 
-static inline void setup(struct stand *s, bool background, int ranks_here)
+/* cpus: of the background thread, or NULL; log: a descriptor for INFO lines, or -1. */
+static inline void setup_on(struct stand *s, bool background, int ranks_here, const cpu_set_t *cpus, int log)
 {
-	struct engine_cfg cfg = {
-		.ctx = &s->ctx, .net = &s->net, .background = background, .ranks_here = ranks_here
-	};
+	struct engine_cfg cfg = { .ctx = &s->ctx,
+				  .net = &s->net,
+				  .background = background,
+				  .cpus = cpus,
+				  .ranks_here = ranks_here };
 
 	memset(s, 0, sizeof(*s));
 	params_load_from(&s->ctx.params, no_environment, NULL);
-	s->ctx.log = (struct log){ .level = LOG_NONE, .fd = 2 };
+	s->ctx.log = log < 0 ? (struct log){ .level = LOG_NONE, .fd = 2 }
+			     : (struct log){ .level = LOG_INFO, .subsys = LOG_ALL, .fd = log };
 	s->ctx.clock = real_clock;
 	s->net.fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	s->net.deadline = NEVER;
 	s->net.owner = pthread_self();
 	ck_assert_int_eq(engine_create(&cfg, &s->engine), SIRCL_SUCCESS);
+}
+
+static inline void setup(struct stand *s, bool background, int ranks_here)
+{
+	setup_on(s, background, ranks_here, NULL, -1);
 }
 
 static inline void teardown(struct stand *s)

@@ -155,6 +155,71 @@ START_TEST(test_engine_background_thread_has_a_name_and_takes_no_signal)
 }
 END_TEST
 
+/* The thread named "sircl" of this process, 0 if there is none. */
+static int background_tid(void)
+{
+	DIR *dir = opendir("/proc/self/task");
+	struct dirent *d;
+	int tid = 0;
+
+	ck_assert_ptr_nonnull(dir);
+	while ((d = readdir(dir))) {
+		char path[300], name[64] = "";
+		FILE *f;
+
+		snprintf(path, sizeof(path), "/proc/self/task/%s/comm", d->d_name);
+		f = fopen(path, "r");
+		if (f && fgets(name, sizeof(name), f) && !strcmp(name, "sircl\n"))
+			tid = atoi(d->d_name);
+		if (f)
+			fclose(f);
+	}
+	closedir(dir);
+	return tid;
+}
+
+/* The highest CPU that this process may use; on a machine with one CPU the test proves less. */
+START_TEST(test_engine_background_runs_where_it_is_told_and_nobody_else_does)
+{
+	cpu_set_t all, one, got;
+	struct stand s;
+	int last = 0;
+
+	ck_assert_int_eq(sched_getaffinity(0, sizeof(all), &all), 0);
+	for (int i = 0; i < CPU_SETSIZE; i++)
+		if (CPU_ISSET(i, &all))
+			last = i;
+	CPU_ZERO(&one);
+	CPU_SET(last, &one);
+	setup_on(&s, true, 1, &one, -1);
+	CPU_ZERO(&one); /* the engine has its own copy */
+	ck_assert(grows(&s.net.arms, 0)); /* it is bound before it drives */
+	ck_assert_int_eq(sched_getaffinity(background_tid(), sizeof(got), &got), 0);
+	ck_assert_int_eq(CPU_COUNT(&got), 1);
+	ck_assert(CPU_ISSET(last, &got));
+	ck_assert_int_eq(sched_getaffinity(0, sizeof(got), &got), 0);
+	ck_assert(CPU_EQUAL(&got, &all));
+	teardown(&s);
+}
+END_TEST
+
+START_TEST(test_engine_background_that_cannot_be_bound_says_so_and_runs_anywhere)
+{
+	char text[1024] = "";
+	cpu_set_t none;
+	struct stand s;
+	int fd[2];
+
+	ck_assert_int_eq(pipe(fd), 0);
+	CPU_ZERO(&none);
+	setup_on(&s, true, 1, &none, fd[1]);
+	ck_assert(grows(&s.net.arms, 0));
+	ck_assert_int_gt(read(fd[0], text, sizeof(text) - 1), 0);
+	ck_assert_ptr_nonnull(strstr(text, "cannot be bound to the CPUs chosen for it"));
+	teardown(&s);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("engine background");
@@ -169,6 +234,8 @@ int main(void)
 	tcase_add_test(c, test_engine_background_arms_anew_after_a_caller_has_driven);
 	tcase_add_test(c, test_engine_background_stays_away_while_a_caller_waits);
 	tcase_add_test(c, test_engine_background_thread_has_a_name_and_takes_no_signal);
+	tcase_add_test(c, test_engine_background_runs_where_it_is_told_and_nobody_else_does);
+	tcase_add_test(c, test_engine_background_that_cannot_be_bound_says_so_and_runs_anywhere);
 	suite_add_tcase(s, c);
 	sr = srunner_create(s);
 	srunner_run_all(sr, CK_NORMAL);

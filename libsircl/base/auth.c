@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The handshake of auth.h. A message is: length (2 bytes, little endian, of all of it), type, version, body:
- *   1: nonce[32], n (1 byte), fingerprint[8] * n, hello
- *   2: nonce[32], fingerprint[8], hello, MAC[32]
+ *   1: nonce[16], n (1 byte), fingerprint[8] * n, hello
+ *   2: nonce[16], fingerprint[8], hello, MAC[32]
  *   3: MAC[32]
  * hello takes what is left. A MAC covers a label that only its sender uses, then everything before it in the
  * conversation, each part preceded by its length, then the context. So a message cannot be reflected (label),
@@ -13,16 +13,18 @@
 #include <string.h>
 #include "base/keyring_internal.h"
 
-#define AUTH_VERSION 1
-#define NONCE 32
+#define AUTH_VERSION 2
+#define NONCE 16
 #define MAC 32
 #define FP 8
 #define HEAD 4
 #define MSG2_FIXED (HEAD + NONCE + FP + MAC)
-#define MSG3_BYTES (HEAD + MAC)
+#define MSG3_BYTES AUTH_MSG3_BYTES
 
 _Static_assert(HEAD + NONCE + 1 + KEYRING_MAX * FP + AUTH_HELLO_MAX <= AUTH_MSG_MAX, "message 1 fits");
 _Static_assert(MSG2_FIXED + AUTH_HELLO_MAX <= AUTH_MSG_MAX, "message 2 fits");
+_Static_assert(MSG3_BYTES == HEAD + MAC, "message 3 is as long as auth.h says");
+_Static_assert(AUTH_BARE_BYTES(1) == NONCE + 1 + FP, "bare messages are as long as auth.h says");
 
 static void put_head(uint8_t *m, size_t n, uint8_t type)
 {
@@ -46,6 +48,37 @@ void auth_start(struct auth *a, const struct key_ring *ring, bool connects, cons
 		memcpy(a->hello, hello, nhello);
 	a->nctx = nctx;
 	a->nhello = nhello;
+	a->offers = KEYRING_MAX;
+}
+
+void auth_offer(struct auth *a, int most)
+{
+	a->offers = most;
+}
+
+size_t auth_bare(const struct auth *a, void *bare)
+{
+	sircl_assert(a->connects && a->nmsg1 > HEAD && a->nhello == 0);
+	memcpy(bare, a->msg1 + HEAD, a->nmsg1 - HEAD);
+	return a->nmsg1 - HEAD;
+}
+
+size_t auth_dress(const void *bare, size_t n, void *msg)
+{
+	const uint8_t *b = bare;
+	size_t want;
+
+	if (n < AUTH_BARE_BYTES(1) || b[NONCE] == 0 || b[NONCE] > KEYRING_MAX)
+		return 0;
+	want = AUTH_BARE_BYTES(b[NONCE]);
+	if (n < want)
+		return 0;
+	for (size_t i = want; i < n; i++)
+		if (b[i] != 0)
+			return 0;
+	memcpy((uint8_t *)msg + HEAD, b, want);
+	put_head(msg, HEAD + want, 1);
+	return HEAD + want;
 }
 
 /* What the connecting ("A") or accepting ("B") side must send; msg2 as far as `nmsg2`. */
@@ -76,6 +109,7 @@ static sircl_result_t check_mac(const struct auth *a, const char *label, size_t 
 
 static sircl_result_t make_msg1(struct auth *a)
 {
+	const int n = a->ring->n < a->offers ? a->ring->n : a->offers;
 	uint8_t *p = a->msg1 + HEAD;
 
 	if (a->ring->n == 0)
@@ -84,8 +118,8 @@ static sircl_result_t make_msg1(struct auth *a)
 				 "`sircl keygen FILE` and set SIRCL_KEY_FILE on all ranks");
 	CHECK(auth_random(p, NONCE));
 	p += NONCE;
-	*p++ = (uint8_t)a->ring->n;
-	for (int i = 0; i < a->ring->n; i++, p += FP)
+	*p++ = (uint8_t)n;
+	for (int i = 0; i < n; i++, p += FP) /* the ring is sorted, strongest first */
 		memcpy(p, a->ring->key[i].fingerprint, FP);
 	memcpy(p, a->hello, a->nhello);
 	a->nmsg1 = (size_t)(p - a->msg1) + a->nhello;
@@ -126,7 +160,7 @@ static sircl_result_t take_msg1(struct auth *a, const uint8_t *m, size_t n)
 	p += a->nhello;
 	a->nmsg2 = (size_t)(p - a->msg2) + MAC;
 	put_head(a->msg2, a->nmsg2, 2);
-	return expected_mac(a, "sircl handshake 1 B", a->nmsg2 - MAC, p);
+	return expected_mac(a, "sircl handshake 2 B", a->nmsg2 - MAC, p);
 }
 
 /* Connecting side: message 2 in; the peer is proved after it. */
@@ -141,18 +175,18 @@ static sircl_result_t take_msg2(struct auth *a, const uint8_t *m, size_t n, uint
 			a->key = i;
 	if (a->key < 0)
 		return error_set(SIRCL_REMOTE_ERROR, "the peer chose a key that this process did not offer");
-	CHECK(check_mac(a, "sircl handshake 1 B", n - MAC, m + n - MAC));
+	CHECK(check_mac(a, "sircl handshake 2 B", n - MAC, m + n - MAC));
 	a->npeer_hello = n - MSG2_FIXED;
 	memcpy(a->peer_hello, m + HEAD + NONCE + FP, a->npeer_hello);
 	put_head(out, MSG3_BYTES, 3);
-	return expected_mac(a, "sircl handshake 1 A", n, out + HEAD);
+	return expected_mac(a, "sircl handshake 2 A", n, out + HEAD);
 }
 
 static sircl_result_t take_msg3(struct auth *a, const uint8_t *m, size_t n)
 {
 	if (n != MSG3_BYTES)
 		return error_set(SIRCL_REMOTE_ERROR, "the peer's third message is malformed");
-	return check_mac(a, "sircl handshake 1 A", a->nmsg2, m + HEAD);
+	return check_mac(a, "sircl handshake 2 A", a->nmsg2, m + HEAD);
 }
 
 /* Length, type and version of a message that came in. */

@@ -23,6 +23,8 @@
 #define KEYRING_MAX 8
 #define AUTH_HELLO_MAX 128 /* caller's bytes inside messages 1 and 2; MACed, not secret */
 #define AUTH_MSG_MAX 512 /* no message is longer */
+#define AUTH_MSG3_BYTES 36 /* message 3 is always as long as this */
+#define AUTH_BARE_BYTES(keys) (16u + 1u + 8u * (keys)) /* what auth_bare() writes */
 
 enum key_kind { KEY_FILE, KEY_UNIQUE_ID }; /* strongest first */
 struct key {
@@ -55,6 +57,7 @@ struct auth {
 	bool connects;
 	enum auth_state state;
 	int key; /* index of the chosen key */
+	int offers; /* most fingerprints in message 1 */
 	uint8_t ctx[64], hello[AUTH_HELLO_MAX], peer_hello[AUTH_HELLO_MAX];
 	size_t nctx, nhello, npeer_hello;
 	uint8_t msg1[AUTH_MSG_MAX], msg2[AUTH_MSG_MAX];
@@ -64,6 +67,15 @@ struct auth {
  * outlive the handshake. */
 void auth_start(struct auth *, const struct key_ring *, bool connects, const void *ctx, size_t nctx,
 		const void *hello, size_t nhello);
+/* Connecting side, before the first step: message 1 offers the `most` strongest keys only. */
+void auth_offer(struct auth *, int most);
+/*
+ * Message 1 for a transport with little room (RDMA connect requests): without hello and without what the
+ * receiver can add itself. auth_bare() after the first step; auth_dress() gives the message back, from bytes
+ * that may be padded with zeros, and returns its length, or 0 if they are no such message.
+ */
+size_t auth_bare(const struct auth *, void *bare);
+size_t auth_dress(const void *bare, size_t n, void *msg);
 /*
  * Feeds one whole message in (in == NULL, nin == 0: the connecting side's first step) and writes the answer
  * to out (at most AUTH_MSG_MAX); *nout = 0 if there is none. After it the state is AUTH_OK when this side is

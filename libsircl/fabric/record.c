@@ -8,7 +8,7 @@
 #include "base/crc32c.h"
 #include "fabric/wire.h"
 
-#define RECORD_WIRE 3 /* format of frames between ranks; a change that old ranks cannot read raises it */
+#define RECORD_WIRE 4 /* format of frames between ranks; a change that old ranks cannot read raises it */
 
 /* Everything that decides what ranks send each other and when, or which bits come out. */
 static const enum param_id must_agree[] = { PARAM_TRANSPORT, PARAM_ALGO,      PARAM_DETERMINISTIC,

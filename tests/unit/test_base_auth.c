@@ -211,7 +211,7 @@ START_TEST(test_auth_every_single_bit_flip_is_refused)
 		seen_by_a++;
 	}
 	ck_assert_uint_ge(seen_by_b, 32); /* length, type, version */
-	ck_assert_uint_ge(seen_by_a, 8 * (32 + 16 + 10)); /* nonce, both fingerprints, hello */
+	ck_assert_uint_ge(seen_by_a, 8 * (16 + 16 + 10)); /* nonce, both fingerprints, hello */
 	q = p;
 	m2 = step(&q.b, &m1);
 	for (size_t bit = 0; bit < 8 * m2.n; bit++) {
@@ -249,8 +249,8 @@ START_TEST(test_auth_garbage_is_refused)
 			m.b[0] = (uint8_t)m.n;
 			m.b[1] = (uint8_t)(m.n >> 8);
 			m.b[2] = (uint8_t)(1 + i / 2 % 3);
-			m.b[3] = 1;
-			m.b[36] &= 7;
+			m.b[3] = 2;
+			m.b[20] &= 7;
 		}
 		refused(&p.a, &m);
 		refused(&p.b, &m);
@@ -266,14 +266,15 @@ START_TEST(test_auth_first_message_beyond_its_limits_is_refused)
 	for (int keys = 1; keys <= KEYRING_MAX + 1; keys++)
 		for (size_t hello = AUTH_HELLO_MAX - 1; hello <= AUTH_HELLO_MAX + 1; hello++) {
 			struct pair p = start(&r, &r);
-			const size_t fixed = 4 + 32 + 1, n = fixed + 8 * (size_t)keys + hello;
+			const size_t fixed = 4 + 16 + 1, n = fixed + 8 * (size_t)keys + hello;
 			const bool good = keys <= KEYRING_MAX && hello <= AUTH_HELLO_MAX;
 
 			memset(&m, 0, sizeof(m));
 			m.n = n;
 			m.b[0] = (uint8_t)n;
 			m.b[1] = (uint8_t)(n >> 8);
-			m.b[2] = m.b[3] = 1;
+			m.b[2] = 1;
+			m.b[3] = 2;
 			m.b[fixed - 1] = (uint8_t)keys;
 			memcpy(m.b + fixed + 8 * (keys - 1), r.key[0].fingerprint, 8);
 			if (good) {
@@ -284,6 +285,52 @@ START_TEST(test_auth_first_message_beyond_its_limits_is_refused)
 				ck_assert_ptr_nonnull(strstr(error_last()->msg, "malformed"));
 			}
 		}
+}
+END_TEST
+
+START_TEST(test_auth_bare_first_message_fits_a_connect_request_and_comes_back_whole)
+{
+	struct key_ring r = ring(KEY_FILE, "k0"), weak = ring(KEY_UNIQUE_ID, "weakest");
+	uint8_t bare[AUTH_BARE_BYTES(KEYRING_MAX) + 8] = { 0 };
+	struct pair p;
+	struct msg m1, back, t;
+	size_t n;
+
+	ck_assert_uint_eq(AUTH_BARE_BYTES(4), 49); /* with an epoch: 53 of 56 bytes */
+	for (int i = 1; i < 6; i++) {
+		char s[3] = { 'k', (char)('0' + i), 0 };
+
+		ck_assert_int_eq(key_ring_add(&r, KEY_FILE, s, 2), SIRCL_SUCCESS);
+	}
+	ck_assert_int_eq(key_ring_add(&r, KEY_UNIQUE_ID, "weakest", 7), SIRCL_SUCCESS);
+	auth_start(&p.a, &r, true, CTX, strlen(CTX), NULL, 0);
+	auth_offer(&p.a, 4);
+	auth_start(&p.b, &r, false, CTX, strlen(CTX), NULL, 0);
+	m1 = step(&p.a, NULL);
+	n = auth_bare(&p.a, bare);
+	ck_assert_uint_eq(n, AUTH_BARE_BYTES(4));
+	for (size_t pad = 0; pad < 4; pad++) {
+		back.n = auth_dress(bare, n + pad, back.b);
+		ck_assert_uint_eq(back.n, m1.n);
+		ck_assert_mem_eq(back.b, m1.b, m1.n);
+	}
+	for (size_t k = 0; k < n; k++)
+		ck_assert_uint_eq(auth_dress(bare, k, t.b), 0);
+	bare[n + 2] = 1;
+	ck_assert_uint_eq(auth_dress(bare, n + 3, t.b), 0);
+	bare[n + 2] = 0;
+	for (int keys = 0; keys < 256; keys++)
+		if (keys == 0 || keys > 4) {
+			bare[16] = (uint8_t)keys;
+			ck_assert_uint_eq(auth_dress(bare, n, t.b), 0);
+		}
+	back = step(&p.b, &back);
+	back = step(&p.a, &back);
+	step(&p.b, &back);
+	ck_assert_int_eq(p.b.state, AUTH_OK);
+	/* a peer that has only what was not offered */
+	auth_start(&p.b, &weak, false, CTX, strlen(CTX), NULL, 0);
+	refused(&p.b, &m1);
 }
 END_TEST
 
@@ -438,7 +485,7 @@ START_TEST(test_auth_reflected_messages_are_refused)
 	t.b[0] = 36;
 	t.b[1] = 0;
 	t.b[2] = 3;
-	t.b[3] = 1;
+	t.b[3] = 2;
 	memcpy(t.b + 4, m2.b + m2.n - 32, 32);
 	refused(&x.b, &t);
 	/* A's proof comes back to A, after the end */
@@ -580,6 +627,7 @@ int main(void)
 	tcase_add_test(c, test_auth_every_single_bit_flip_is_refused);
 	tcase_add_test(c, test_auth_garbage_is_refused);
 	tcase_add_test(c, test_auth_first_message_beyond_its_limits_is_refused);
+	tcase_add_test(c, test_auth_bare_first_message_fits_a_connect_request_and_comes_back_whole);
 	tcase_add_test(c, test_auth_wrong_key_is_refused);
 	tcase_add_test(c, test_auth_impostor_that_skips_the_check_of_message_2_is_refused);
 	tcase_add_test(c, test_auth_no_common_key_is_refused_with_a_cure);

@@ -23,11 +23,64 @@ static const char *const sodium_symbols[] = {
 	NULL,
 };
 
+/* In the order of VERBS_IBV_FUNCTIONS and VERBS_CM_FUNCTIONS in lane/verbs_lib.h. */
+static const char *const ibverbs_symbols[] = {
+	"ibv_get_device_list",
+	"ibv_free_device_list",
+	"ibv_get_device_name",
+	"ibv_open_device",
+	"ibv_close_device",
+	"ibv_query_device",
+	"ibv_query_port",
+	"ibv_query_gid",
+	"ibv_alloc_pd",
+	"ibv_dealloc_pd",
+	"ibv_reg_mr",
+	"ibv_dereg_mr",
+	"ibv_create_comp_channel",
+	"ibv_destroy_comp_channel",
+	"ibv_create_cq",
+	"ibv_destroy_cq",
+	"ibv_get_cq_event",
+	"ibv_ack_cq_events",
+	"ibv_modify_qp",
+	"ibv_query_qp",
+	"ibv_get_async_event",
+	"ibv_ack_async_event",
+	"ibv_wc_status_str",
+	"ibv_event_type_str",
+	NULL,
+};
+static const char *const rdmacm_symbols[] = {
+	"rdma_create_event_channel",
+	"rdma_destroy_event_channel",
+	"rdma_create_id",
+	"rdma_destroy_id",
+	"rdma_bind_addr",
+	"rdma_resolve_addr",
+	"rdma_resolve_route",
+	"rdma_create_qp",
+	"rdma_destroy_qp",
+	"rdma_connect",
+	"rdma_listen",
+	"rdma_accept",
+	"rdma_reject",
+	"rdma_disconnect",
+	"rdma_get_cm_event",
+	"rdma_ack_cm_event",
+	"rdma_set_option",
+	"rdma_get_src_port",
+	"rdma_event_str",
+	NULL,
+};
+
 static const struct {
 	const char *soname, *package;
 	const char *const *symbols;
 } libs[DL_COUNT] = {
 	[DL_SODIUM] = { "libsodium.so.23", "libsodium23", sodium_symbols },
+	[DL_IBVERBS] = { "libibverbs.so.1", "libibverbs1", ibverbs_symbols },
+	[DL_RDMACM] = { "librdmacm.so.1", "librdmacm1", rdmacm_symbols },
 };
 
 sircl_result_t dl_load(const char *soname, const char *package, const char *const *symbols, void ***table)

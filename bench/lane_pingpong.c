@@ -116,7 +116,6 @@ static void node_open(struct node *n, int self, struct lane_addr *addr)
 {
 	char lab[24];
 	const char *env = getenv("SIRCL_LAB");
-	struct lane_export unused;
 
 	snprintf(lab, sizeof(lab), "%d", (int)(self == 0 ? getppid() : getpid()));
 	if (params_load(&n->ctx.params) != SIRCL_SUCCESS)
@@ -143,7 +142,7 @@ static void node_open(struct node *n, int self, struct lane_addr *addr)
 				.arena_len = ARENA,
 				.arena_fd = arena_fd(n->arena) };
 	if (n->ops->open(&cfg, &n->lane, addr) != SIRCL_SUCCESS ||
-	    n->ops->reg(n->lane, 1, arena_base(n->source), ARENA, &n->source_mem, &unused) != SIRCL_SUCCESS)
+	    n->ops->reg(n->lane, 1, arena_base(n->source), ARENA, &n->source_mem, NULL) != SIRCL_SUCCESS)
 		fail("lane");
 }
 

@@ -11,6 +11,9 @@
  *  - the source of a put is read from put() until the LINK releases the frame (the peer link has acknowledged
  * it, or the lane is fenced at the peer), so the link keeps it that long; a `lossless` provider has copied it
  * when put() returns and cannot lose it;
+ *  - the peer writes region 0 and regions whose export was asked for, nothing else: whatever it tries, a lane
+ * that would have to write elsewhere is suspected instead (shm: but for what the kernel lets any process of
+ * this user do);
  *  - no function blocks; put, poll, arm never allocate.
  *
  * Life: open -> listening at `local`. connect (one side: cfg.connects) or allow (the other) for an epoch ->

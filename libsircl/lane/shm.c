@@ -69,7 +69,7 @@ static sircl_result_t shm_open(const struct lane_cfg *cfg, struct lane **lane, s
 	local->len = (uint16_t)strlen(l->name);
 	memcpy(local->b, l->name, local->len);
 	l->region[0] = (struct lane_mem){ .base = cfg->arena_base, .len = cfg->arena_len, .id = 0 };
-	l->region_used[0] = true;
+	l->region_exported[0] = true;
 	*lane = (struct lane *)l;
 	return SIRCL_SUCCESS;
 err:
@@ -127,17 +127,18 @@ static sircl_result_t shm_reg(struct lane *lane, uint32_t id, void *base, size_t
 				 l->label, id, LANE_REGIONS_MAX - 1);
 	*mem = (struct lane_mem){ .base = base, .len = len, .id = id };
 	l->region[id] = *mem;
-	l->region_used[id] = true;
-	*export = (struct lane_export){ .addr = id == 0 ? 0 : (uint64_t)(uintptr_t)base,
-					.len = len,
-					.key = id };
+	l->region_exported[id] = export != NULL || id == 0;
+	if (export)
+		*export = (struct lane_export){ .addr = id == 0 ? 0 : (uint64_t)(uintptr_t)base,
+						.len = len,
+						.key = id };
 	return SIRCL_SUCCESS;
 }
 
 static void shm_unreg(struct lane *lane, struct lane_mem *mem)
 {
 	if (mem->id > 0 && mem->id < LANE_REGIONS_MAX)
-		shm(lane)->region_used[mem->id] = false;
+		shm(lane)->region_exported[mem->id] = false;
 }
 
 static const struct lane_export *shm_peer_export(const struct lane *lane)

@@ -174,7 +174,7 @@ struct shm_lane {
 	char why[192], down_why[192];
 
 	struct lane_mem region[LANE_REGIONS_MAX];
-	bool region_used[LANE_REGIONS_MAX];
+	bool region_exported[LANE_REGIONS_MAX]; /* the peer may write it; sources need no entry */
 	struct lane_export peer_export;
 	uint64_t probe;
 	struct lane_stats stats;

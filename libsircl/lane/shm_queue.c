@@ -16,6 +16,8 @@
  * Memory of the peer other than its arena is not mapped here. Large puts to it go through the kernel in one
  * copy; small ones, and all of them where the kernel refuses (ptrace scope, another user namespace), through
  * the bounce ring behind the notes, and the receiver copies them to their place before it reports the note.
+ * There it refuses what it has not exported. In the copy by the kernel nobody asks it: who may make one may
+ * write to all of this process's memory, lane or no lane.
  */
 #include <errno.h>
 #include <string.h>
@@ -180,7 +182,7 @@ int shm_queue_put(struct shm_lane *l, const struct lane_put *put, int n)
 	return i;
 }
 
-/* Copies a record to its place. False: it lies outside what this end has registered. */
+/* Copies a record to its place. False: it lies outside what this end has exported. */
 static bool unbounce(struct shm_lane *l, struct shm_path *p, const struct shm_note *e)
 {
 	uint64_t at = (uint64_t)(e->bounce - 1) * 64;
@@ -190,7 +192,8 @@ static bool unbounce(struct shm_lane *l, struct shm_path *p, const struct shm_no
 	if (at > SHM_BOUNCE - sizeof(r))
 		goto outside;
 	memcpy(&r, p->rx_bounce + at, sizeof(r));
-	if (r.len > SHM_BOUNCE - sizeof(r) - at || r.region >= LANE_REGIONS_MAX || !l->region_used[r.region])
+	if (r.len > SHM_BOUNCE - sizeof(r) - at || r.region >= LANE_REGIONS_MAX ||
+	    !l->region_exported[r.region])
 		goto outside;
 	m = &l->region[r.region];
 	if (r.len > m->len || r.off > m->len - r.len)
@@ -200,7 +203,7 @@ static bool unbounce(struct shm_lane *l, struct shm_path *p, const struct shm_no
 	atomic_store_explicit(&p->rxq->freed, r.end, memory_order_release);
 	return true;
 outside:
-	shm_path_fail(l, p, "the peer put outside the memory that is registered here");
+	shm_path_fail(l, p, "the peer put outside the memory that is exported to it");
 	return false;
 }
 

@@ -99,6 +99,7 @@ struct sim_region {
 	uint8_t *base;
 	size_t len;
 	uint32_t life; /* 0: not registered */
+	bool exported; /* the peer may write it */
 };
 
 struct sim_port {

@@ -163,7 +163,8 @@ static sircl_result_t sim_open(const struct lane_cfg *cfg, struct lane **out, st
 	if (cfg->arena_len)
 		port->region[0] = (struct sim_region){ .base = cfg->arena_base,
 						       .len = cfg->arena_len,
-						       .life = ++port->region_lives };
+						       .life = ++port->region_lives,
+						       .exported = true };
 	memset(local, 0, sizeof(*local));
 	local->len = 3;
 	local->b[0] = (uint8_t)port->wire->cable;
@@ -361,9 +362,12 @@ static sircl_result_t sim_reg(struct lane *l, uint32_t id, void *p, size_t n, st
 				 "lane/sim: cable %u lane %u: region number %u is not free", port->cfg.cable,
 				 port->cfg.lane, id);
 	r = &port->region[id];
-	*r = (struct sim_region){ .base = p, .len = n, .life = ++port->region_lives };
+	*r = (struct sim_region){
+		.base = p, .len = n, .life = ++port->region_lives, .exported = out != NULL
+	};
 	*mem = (struct lane_mem){ .base = p, .len = n, .id = id };
-	*out = (struct lane_export){ .len = n, .key = id };
+	if (out)
+		*out = (struct lane_export){ .len = n, .key = id };
 	return SIRCL_SUCCESS;
 }
 

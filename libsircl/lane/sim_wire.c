@@ -275,13 +275,13 @@ static void land(struct flight *f, uint32_t from, uint32_t to)
 	sircl_assert(w);
 	if (from == to)
 		return;
-	if (!r || !r->life || f->dst_off > r->len || f->len > r->len - f->dst_off) {
+	if (!r || !r->life || !r->exported || f->dst_off > r->len || f->len > r->len - f->dst_off) {
 		sim_violation(
 			w->sim,
 			"cable %d lane %d epoch %u: a put of %u bytes lands at %llu of region %u of position "
-			"%d, which is not registered there",
+			"%d, which is not %s there",
 			w->cable, w->lane, f->epoch, f->len, (unsigned long long)f->dst_off, f->dst.key,
-			rx->cfg.self);
+			rx->cfg.self, r && r->life && !r->exported ? "exported" : "registered");
 		return;
 	}
 	if (!f->src_life) { /* cut loose: from the copy */

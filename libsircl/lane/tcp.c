@@ -50,6 +50,7 @@ static sircl_result_t tcp_reg(struct lane *lane, uint32_t id, void *base, size_t
 	l->region[id].base = base;
 	l->region[id].len = len;
 	l->region[id].used = true;
+	l->region[id].exported = exp || id == 0;
 	if (mem)
 		*mem = (struct lane_mem){ .base = base, .len = len, .id = id };
 	if (exp)

@@ -242,8 +242,8 @@ static bool take_header(struct tcp_lane *l)
 	c->region = region;
 	if (!len)
 		return true;
-	if (region >= LANE_REGIONS_MAX || !l->region[region].used || off > l->region[region].len ||
-	    len > l->region[region].len - off) {
+	if (region >= LANE_REGIONS_MAX || !l->region[region].used || !l->region[region].exported ||
+	    off > l->region[region].len || len > l->region[region].len - off) {
 		c->in_rec = false;
 		broken(l, "the peer wrote outside the memory it was given");
 		return false;

@@ -181,7 +181,7 @@ struct tcp_lane {
 	struct {
 		uint8_t *base;
 		uint64_t len;
-		bool used;
+		bool used, exported; /* exported: the peer may write it */
 	} region[LANE_REGIONS_MAX];
 
 	struct tcp_hs out; /* the connecting side's */

@@ -289,7 +289,7 @@ static void open_deliver(struct chan_net *net, struct tick *t, struct slot *s, c
 		if (s->least < 4096 || s->least > s->window)
 			s->least = s->window;
 		if (s->dst != net->cfg.self) {
-			relay_open(net, t, s);
+			relay_open(net, s);
 		} else {
 			struct chan *c = chan_waiting(net, side, s->id, s->src);
 			struct tomb *tomb = c ? NULL : tomb_find(net, side, s->id, s->src, true);

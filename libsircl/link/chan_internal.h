@@ -393,7 +393,7 @@ void chan_free(struct chan *, bool windows); /* windows: give the window back to
 const struct reg *reg_find(const struct chan_net *, const void *, size_t);
 
 /* relay.c */
-void relay_open(struct chan_net *, struct tick *, struct slot *);
+void relay_open(struct chan_net *, struct slot *);
 void relay_accepted(struct chan_net *, struct relay *);
 void relay_stopped(struct chan_net *, struct relay *, struct reason);
 void relay_arrived(struct chan_net *, struct tick *, struct relay *); /* frames, or FIN */

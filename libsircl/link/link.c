@@ -66,14 +66,19 @@ static sircl_result_t open_lane(struct link *l, int i)
 	CHECK(ln->ops->open(&lc, &ln->lane, &l->addr.lane[i]));
 	/* the arena is registered by open under number 0; the send memory is for this end only */
 	l->region[0].lm[i] = (struct lane_mem){ .base = lc.arena_base, .len = lc.arena_len, .id = 0 };
-	return ln->ops->reg(ln->lane, 1, l->region[1].base, l->region[1].len, &l->region[1].lm[i],
-			    &l->region[1].exp[i]);
+	return ln->ops->reg(ln->lane, 1, l->region[1].base, l->region[1].len, &l->region[1].lm[i], NULL);
 }
 
 static void own_region(struct link *l, uint16_t id, struct arena *a)
 {
 	l->region[id] = (struct link_mem){
-		.link = l, .base = arena_base(a), .len = arena_size(a), .id = id, .used = true, .gen = 1
+		.link = l,
+		.base = arena_base(a),
+		.len = arena_size(a),
+		.id = id,
+		.used = true,
+		.exported = id == 0,
+		.gen = 1,
 	};
 }
 

@@ -6,7 +6,7 @@
  *
  * A frame carries bytes into a region that the peer registered, and a header. Frames name (region, offset),
  * never a lane's key, so any lane can carry or replay them. Region 0 is the link's receive arena, exported by
- * the handshake; others are announced with link_region_add.
+ * the handshake; others are announced with link_region_add. Nothing else can be written by the peer.
  */
 #ifndef LINK_LINK_H
 #define LINK_LINK_H
@@ -133,9 +133,13 @@ size_t link_arena_off(const struct link *,
 		      size_t arena_off); /* arena offset as region-0 offset (identity today) */
 /* Bytes of the peer's region 0: the least that a lane which has been up has named; 0: none has been. */
 uint64_t link_peer_arena(const struct link *);
-/* Registers caller's memory on all lanes and announces it to the peer. At most 62 at a time. */
+/* Registers caller's memory on all lanes and announces it to the peer, which may write it from now on. At
+ * most 62 at a time, those of link_source_add included. */
 sircl_result_t link_region_add(struct link *, struct tick *, void *, size_t, const struct link_mem **);
-uint16_t link_mem_region(const struct link_mem *); /* its number, for GRANTs */
+/* Registers memory that frames are sent from, and no more: it is neither exported nor announced, the peer can
+ * not write it. Taken back with link_region_remove. */
+sircl_result_t link_source_add(struct link *, void *, size_t, const struct link_mem **);
+uint16_t link_mem_region(const struct link_mem *); /* its number, for GRANTs; not of a source */
 /* The registered region that holds [p, p + n), or NULL. */
 const struct link_mem *link_mem_find(const struct link *, const void *p, size_t n);
 /* Legal when no frame from or to it is in flight; else SIRCL_INVALID_USAGE. */

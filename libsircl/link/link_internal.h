@@ -94,6 +94,7 @@ struct link_mem {
 	size_t len;
 	uint16_t id;
 	bool used;
+	bool exported; /* the peer may write it and is told so */
 	uint8_t owe_region; /* lanes whose export has to be announced */
 	bool owe_withdraw;
 	uint32_t gen; /* counts additions and removals under this number; odd while used */
@@ -124,7 +125,7 @@ struct link {
 	uint64_t post_no, acked_post_no; /* posts counted; the latest that is known to be there */
 	uint32_t nqueued; /* frames in SENT_QUEUED */
 	struct sent_frame *sent;
-	struct arena *send_arena; /* region 1: STATEs first, then the staging ring */
+	struct arena *send_arena; /* region 1, not exported: STATEs first, then the staging ring */
 	uint8_t *stage;
 	size_t stage_size;
 	uint64_t stage_head, stage_tail;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Regions: memory that the peer may put into. Each is registered on all lanes and announced with one
+ * Regions: memory that the peer may put into, and sources, which have a number of the same table but which
+ * the peer neither hears of nor may write. Each region is registered on all lanes and announced with one
  * sequenced note per lane, over any lane; the peer uses it once all are known. The notes are unordered, and
  * numbers are used again, so each carries the generation of its number: an older one is ignored, a newer one
  * withdraws what was known before.
@@ -16,7 +17,7 @@ static void unregister(struct link *l, struct link_mem *m, int lanes)
 		l->lane[i].ops->unreg(l->lane[i].lane, &m->lm[i]);
 }
 
-sircl_result_t link_region_add(struct link *l, struct tick *t, void *p, size_t n, const struct link_mem **out)
+static sircl_result_t mem_add(struct link *l, void *p, size_t n, bool exported, struct link_mem **out)
 {
 	struct link_mem *m = NULL;
 	uint16_t id;
@@ -32,7 +33,8 @@ sircl_result_t link_region_add(struct link *l, struct tick *t, void *p, size_t n
 			"rank %u: %d memory regions are registered, which is the limit; deregister some",
 			l->cfg.self_rank, LANE_REGIONS_MAX - FIRST_USER_REGION);
 	for (int i = 0; i < l->nlanes; i++) {
-		sircl_result_t r = l->lane[i].ops->reg(l->lane[i].lane, id, p, n, &m->lm[i], &m->exp[i]);
+		sircl_result_t r = l->lane[i].ops->reg(l->lane[i].lane, id, p, n, &m->lm[i],
+						       exported ? &m->exp[i] : NULL);
 
 		if (r != SIRCL_SUCCESS) {
 			unregister(l, m, i);
@@ -44,13 +46,38 @@ sircl_result_t link_region_add(struct link *l, struct tick *t, void *p, size_t n
 	m->len = n;
 	m->id = id;
 	m->used = true;
+	m->exported = exported;
 	m->gen++;
-	m->owe_region = (uint8_t)((1u << l->nlanes) - 1);
 	if (id >= l->nregions)
 		l->nregions = id + 1;
+	*out = m;
+	return SIRCL_SUCCESS;
+}
+
+/* Says now what is owed, or later. */
+static void tell(struct link *l, struct tick *t)
+{
 	l->owe_regions = l->busy = true;
 	if (!l->dead)
 		region_pump(l, t);
+}
+
+sircl_result_t link_region_add(struct link *l, struct tick *t, void *p, size_t n, const struct link_mem **out)
+{
+	struct link_mem *m;
+
+	CHECK(mem_add(l, p, n, true, &m));
+	m->owe_region = (uint8_t)((1u << l->nlanes) - 1);
+	tell(l, t);
+	*out = m;
+	return SIRCL_SUCCESS;
+}
+
+sircl_result_t link_source_add(struct link *l, void *p, size_t n, const struct link_mem **out)
+{
+	struct link_mem *m;
+
+	CHECK(mem_add(l, p, n, false, &m));
 	*out = m;
 	return SIRCL_SUCCESS;
 }
@@ -74,13 +101,12 @@ sircl_result_t link_region_remove(struct link *l, struct tick *t, const struct l
 	m->used = false;
 	m->gen++;
 	m->owe_region = 0;
-	m->owe_withdraw = true;
+	m->owe_withdraw = m->exported; /* of a source the peer has not heard */
 	while (l->nregions > FIRST_USER_REGION && !l->region[l->nregions - 1].used &&
 	       !l->region[l->nregions - 1].owe_withdraw)
 		l->nregions--;
-	l->owe_regions = l->busy = true;
-	if (!l->dead)
-		region_pump(l, t);
+	if (m->exported)
+		tell(l, t);
 	return SIRCL_SUCCESS;
 }
 
@@ -156,6 +182,7 @@ void region_got(struct link *l, const struct frame_hdr *h)
 
 uint16_t link_mem_region(const struct link_mem *m)
 {
+	sircl_assert(m->exported);
 	return m->id;
 }
 

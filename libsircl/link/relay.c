@@ -8,14 +8,15 @@
 #include <stdlib.h>
 #include "link/chan_internal.h"
 
-/* The memory that relayed frames are sent from, as the outgoing link knows it; NULL: that link stages. */
-static const struct link_mem *relay_mem(struct chan_net *net, struct tick *t, int out)
+/* The memory that relayed frames are sent from, as the outgoing link knows it; NULL: that link stages. It is
+ * the other neighbour's to write: the one at the end of the outgoing link must not reach it. */
+static const struct link_mem *relay_mem(struct chan_net *net, int out)
 {
 	struct side *s = &net->side[out];
 	if (!s->cross_tried) {
 		struct arena *a = link_arena(net->side[!out].link);
 		s->cross_tried = true;
-		if (link_region_add(s->link, t, arena_base(a), arena_size(a), &s->cross) != SIRCL_SUCCESS)
+		if (link_source_add(s->link, arena_base(a), arena_size(a), &s->cross) != SIRCL_SUCCESS)
 			s->cross = NULL;
 	}
 	return s->cross;
@@ -27,7 +28,7 @@ static uint32_t relay_window(const struct chan_net *net, const struct slot *s)
 	return net->st.relay_bytes + s->window > net->cfg.relay_limit / 2 ? s->least : s->window;
 }
 
-void relay_open(struct chan_net *net, struct tick *t, struct slot *s)
+void relay_open(struct chan_net *net, struct slot *s)
 {
 	int in = s->h.side, out = !in;
 	uint32_t window = relay_window(net, s);
@@ -56,7 +57,7 @@ void relay_open(struct chan_net *net, struct tick *t, struct slot *s)
 		rx_free(net, &r->rx, in);
 		goto refuse;
 	}
-	(void)relay_mem(net, t, out);
+	(void)relay_mem(net, out);
 	struct rx *rx = &r->rx;
 	struct tx *tx = &r->tx;
 	rx->relay = tx->relay = r;

@@ -31,7 +31,7 @@ struct link_mem {
 	uint8_t *p;
 	size_t len;
 	uint16_t region;
-	bool used;
+	bool used, exported;
 	int busy; /* frames in flight from or to it */
 };
 struct flight {
@@ -137,11 +137,12 @@ static void w_land(struct link *l, struct flight *f)
 	uint32_t len = f->put.frame.len;
 	if (!f->landed && len) {
 		struct link_mem *m = &l->peer->mem[f->put.region];
-		bool in = m->used && f->put.dst_off <= m->len && len <= m->len - f->put.dst_off;
+		bool in =
+			m->used && m->exported && f->put.dst_off <= m->len && len <= m->len - f->put.dst_off;
 		if (!in && w->hostile)
 			goto landed;
 		if (!in)
-			ck_abort_msg("a put lands outside registered memory");
+			ck_abort_msg("a put lands outside exported memory");
 		memcpy(m->p + f->put.dst_off, f->put.src, len);
 		if (w->damage && --w->damage == 0)
 			m->p[f->put.dst_off + w_rand(w, len)] ^= (uint8_t)(1u << w_rand(w, 8));
@@ -223,16 +224,24 @@ uint64_t link_peer_arena(const struct link *l)
 {
 	return l->peer->mem[0].len;
 }
-sircl_result_t link_region_add(struct link *l, struct tick *t, void *p, size_t n, const struct link_mem **out)
+sircl_result_t link_source_add(struct link *l, void *p, size_t n, const struct link_mem **out)
 {
 	for (uint16_t i = 1; i < W_REGIONS; i++)
 		if (!l->mem[i].used) {
 			l->mem[i] = (struct link_mem){ .p = p, .len = n, .region = i, .used = true };
-			l->announce[i] = t->now + 1 + w_rand(l->w, 2 * l->w->delay);
 			*out = &l->mem[i];
 			return SIRCL_SUCCESS;
 		}
 	return error_set(SIRCL_NO_MEMORY, "no region left");
+}
+sircl_result_t link_region_add(struct link *l, struct tick *t, void *p, size_t n, const struct link_mem **out)
+{
+	sircl_result_t r = link_source_add(l, p, n, out);
+	if (r != SIRCL_SUCCESS)
+		return r;
+	l->mem[(*out)->region].exported = true;
+	l->announce[(*out)->region] = t->now + 1 + w_rand(l->w, 2 * l->w->delay);
+	return SIRCL_SUCCESS;
 }
 uint16_t link_mem_region(const struct link_mem *m)
 {
@@ -243,7 +252,8 @@ sircl_result_t link_region_remove(struct link *l, struct tick *t, const struct l
 	(void)t;
 	if (m->busy)
 		return error_set(SIRCL_INVALID_USAGE, "a frame is in flight");
-	chan_net_link_ops()->region(l->w->net[l->peer->node], l->peer, m->region, 0);
+	if (m->exported)
+		chan_net_link_ops()->region(l->w->net[l->peer->node], l->peer, m->region, 0);
 	l->announce[m->region] = 0;
 	l->mem[m->region].used = false;
 	return SIRCL_SUCCESS;
@@ -296,7 +306,8 @@ static inline void w_create(struct world *w, int n, bool ring, uint64_t seed)
 			ck_assert_int_eq(arena_create(&l->arena, "test", 8u << 20), SIRCL_SUCCESS);
 			l->mem[0] = (struct link_mem){ .p = arena_base(l->arena),
 						       .len = arena_size(l->arena),
-						       .used = true };
+						       .used = true,
+						       .exported = true };
 			chan_net_set_link(w->net[i], (enum link_side)s, l);
 		}
 	}

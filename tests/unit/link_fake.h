@@ -24,6 +24,7 @@ struct fake_end {
 	bool up, suspected;
 	uint32_t epoch, fenced, allowed;
 	struct lane_mem mem[LANE_REGIONS_MAX];
+	bool exported[LANE_REGIONS_MAX]; /* the peer may write it */
 	struct lane_export peer_arena;
 	uint64_t named_len; /* what the peer says of its arena; 0: the truth */
 	/* in flight towards this end */
@@ -57,6 +58,7 @@ static sircl_result_t fake_open(const struct lane_cfg *cfg, struct lane **out, s
 
 	e->cfg = *cfg;
 	e->mem[0] = (struct lane_mem){ .base = cfg->arena_base, .len = cfg->arena_len };
+	e->exported[0] = true;
 	e->allowed = UINT32_MAX;
 	addr->len = 1;
 	*out = (struct lane *)(void *)e;
@@ -116,7 +118,9 @@ static sircl_result_t fake_reg(struct lane *lane, uint32_t id, void *p, size_t n
 	struct fake_end *e = (void *)lane;
 
 	*m = e->mem[id] = (struct lane_mem){ .base = p, .len = n, .id = id };
-	*x = (struct lane_export){ .key = id, .len = n, .addr = (uint64_t)(uintptr_t)p };
+	e->exported[id] = x != NULL;
+	if (x)
+		*x = (struct lane_export){ .key = id, .len = n, .addr = (uint64_t)(uintptr_t)p };
 	return SIRCL_SUCCESS;
 }
 
@@ -144,6 +148,7 @@ static int fake_put(struct lane *lane, struct tick *t, const struct lane_put *p,
 								   .epoch = e->epoch,
 								   .key = p[i].len ? p[i].dst->key : 0 };
 		if (e->base.ops->lossless && p[i].len) { /* is there already */
+			must(o->exported[p[i].dst->key], "put into memory that was not exported");
 			memcpy((uint8_t *)o->mem[p[i].dst->key].base + p[i].dst_off, p[i].src, p[i].len);
 			o->q[(o->tail - 1) % FAKE_QUEUE].put.len = 0;
 		}
@@ -167,6 +172,7 @@ static inline bool fake_land(struct fake_end *e)
 	if (it->put.len) {
 		struct lane_mem *m = &e->mem[it->key];
 
+		must(e->exported[it->key], "put into memory that was not exported");
 		must(m->base && it->put.dst_off + it->put.len <= m->len, "put outside a region");
 		memcpy((uint8_t *)m->base + it->put.dst_off, it->put.src, it->put.len);
 	}

@@ -15,6 +15,22 @@ static void relay_memory_within_formula(void)
 	}
 }
 
+/* A relay sends from the arena of the link by which frames come: the neighbour on the other side neither
+ * hears of that memory nor may write it (chan_world.h fails a put that tries). */
+static void relay_memory_is_no_region(int relay)
+{
+	for (int s = 0; s < LINK_SIDES; s++) {
+		const struct side *side = &w.net[relay]->side[s];
+		ck_assert_ptr_nonnull(side->cross);
+		ck_assert_ptr_eq(side->cross->p, arena_base(w.link[relay][!s].arena));
+		ck_assert(!side->cross->exported);
+	}
+	for (int i = 0; i < w.n; i++)
+		for (int s = 0; s < LINK_SIDES; s++)
+			for (int r = 1; r < LANE_REGIONS_MAX; r++)
+				ck_assert_uint_eq(w.net[i]->side[s].region_len[r], 0);
+}
+
 START_TEST(test_chan_relays_over_2_to_6_hops)
 {
 	for (int hops = 2; hops <= 6; hops++)
@@ -29,6 +45,7 @@ START_TEST(test_chan_relays_over_2_to_6_hops)
 			flow_init(&w, &f[1], b, a, 20, 50000, FLOW_MIXED);
 			flows_run(&w, f, 2, 200000);
 			relay_memory_within_formula();
+			relay_memory_is_no_region(1);
 			chan_net_stats(w.net[1], &st);
 			ck_assert_int_eq(st.relays, 2);
 			ck_assert_uint_eq(st.relay_bytes, 2 * (seed == 1 ? 4096u : 65536u));

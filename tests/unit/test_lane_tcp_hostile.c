@@ -493,6 +493,48 @@ START_TEST(test_lane_tcp_put_outside_the_memory_is_refused)
 }
 END_TEST
 
+/* Registered, so that puts may read it, but not exported: to the peer it does not exist. */
+START_TEST(test_lane_tcp_put_into_memory_that_is_not_exported_is_refused)
+{
+	struct pair *p = pair_b();
+	static uint8_t source[256], given[256];
+	uint8_t rec[TCP_LAST_LEN + 16];
+	struct lane_mem mem[2];
+	struct lane_export x;
+	uint32_t e = 0;
+
+	ck_assert_int_eq(lane_tcp_ops.reg(p->b.l, 1, source, sizeof(source), &mem[0], NULL), SIRCL_SUCCESS);
+	ck_assert_int_eq(lane_tcp_ops.reg(p->b.l, 2, given, sizeof(given), &mem[1], &x), SIRCL_SUCCESS);
+	for (uint32_t kind = TCP_PART; kind <= TCP_LAST; kind++)
+		for (uint32_t region = 1; region <= 2; region++) {
+			struct tcp_rec r = raw_rec(kind, region, 32, 16);
+			int fd = raw_up(p, ++e), suspect = p->b.seen.suspect;
+
+			raw_crc(&r);
+			memset(rec, 'x', sizeof(rec));
+			memcpy(rec, &r, tcp_kind_len(kind));
+			raw_send(fd, rec, tcp_kind_len(kind) + 16);
+			if (region == 1) {
+				POLL_END_UNTIL(&p->b, p->b.seen.suspect > suspect);
+				ck_assert_int_eq(p->b.seen.suspect, suspect + 1);
+				ck_assert_ptr_nonnull(strstr(p->b.seen.why, "outside"));
+			} else { /* what was exported is reached, so the records are right */
+				POLL_END_UNTIL(&p->b, given[47]);
+				ck_assert_int_eq(p->b.seen.suspect, suspect);
+				ck_assert_uint_eq(given[32], 'x');
+				ck_assert_uint_eq(given[47], 'x');
+				memset(given, 0, sizeof(given));
+			}
+			close(fd);
+			fence_b(p, e);
+		}
+	ck_assert_uint_eq(p->b.seen.notes, 1);
+	ck_assert(untouched(source, sizeof(source)));
+	ck_assert(untouched(p->b.arena, ARENA));
+	pair_close(p);
+}
+END_TEST
+
 START_TEST(test_lane_tcp_acknowledgement_of_what_was_not_sent_is_refused)
 {
 	struct pair *p = pair_b();
@@ -561,6 +603,7 @@ int main(void)
 	tcase_add_test(t, test_lane_tcp_record_cut_at_any_byte_gives_no_note);
 	tcase_add_test(t, test_lane_tcp_record_with_any_bit_of_its_header_changed_is_refused);
 	tcase_add_test(t, test_lane_tcp_put_outside_the_memory_is_refused);
+	tcase_add_test(t, test_lane_tcp_put_into_memory_that_is_not_exported_is_refused);
 	tcase_add_test(t, test_lane_tcp_acknowledgement_of_what_was_not_sent_is_refused);
 	tcase_add_test(t, test_lane_tcp_garbage_instead_of_records_is_refused);
 	suite_add_tcase(s, t);

@@ -247,6 +247,73 @@ START_TEST(test_link_regions_are_announced_used_and_withdrawn)
 }
 END_TEST
 
+/* What frames are only sent from: registered on every lane, exported on none, and the peer hears nothing. */
+START_TEST(test_link_sources_are_neither_exported_nor_announced)
+{
+	struct fake_pair *f = fake_pair_new(2, &fake_copy_ops, 64);
+	struct pair_end *from = &f->p.end[0];
+	const struct link_mem *m, *region;
+	uint64_t puts;
+	struct tick t;
+	int number;
+
+	fake_pair_up(f);
+	for (int i = 0; i < 2; i++) {
+		ck_assert_ptr_nonnull(f->lane[i].end[0].mem[1].base);
+		ck_assert(!f->lane[i].end[0].exported[1]); /* the link's own send memory */
+	}
+	puts = f->lane[0].end[0].puts + f->lane[1].end[0].puts;
+	ck_assert_int_eq(link_source_add(from->link, from->src, PAIR_SLOTS * PAIR_BYTES, &m), SIRCL_SUCCESS);
+	ck_assert(link_idle(from->link));
+	ck_assert_uint_eq(f->lane[0].end[0].puts + f->lane[1].end[0].puts, puts);
+	ck_assert_ptr_eq(link_mem_find(from->link, from->src, 1), m);
+	number = m->id;
+	for (int i = 0; i < 2; i++) {
+		ck_assert_ptr_eq(f->lane[i].end[0].mem[number].base, from->src);
+		ck_assert(!f->lane[i].end[0].exported[number]);
+	}
+	/* frames longer than what is copied are sent from it, on both lanes */
+	from->smem = m;
+	from->len = 500;
+	from->goal = 20;
+	fake_must_finish(f, 100 * MSEC);
+	ck_assert_uint_eq(from->posted, 20);
+	ck_assert_int_eq(f->p.end[1].regions, 0);
+	f->lane[0].manual = f->lane[1].manual = true;
+	from->goal = 21;
+	fake_run(f, MSEC, 50 * USEC);
+	t = fake_tick(f);
+	ck_assert_int_eq(link_region_remove(from->link, &t, m), SIRCL_INVALID_USAGE);
+	f->lane[0].manual = f->lane[1].manual = false;
+	fake_must_finish(f, 100 * MSEC);
+	t = fake_tick(f);
+	ck_assert_int_eq(link_region_remove(from->link, &t, m), SIRCL_SUCCESS);
+	ck_assert(link_idle(from->link));
+	for (int i = 0; i < 2; i++)
+		ck_assert_ptr_null(f->lane[i].end[0].mem[number].base);
+	/* its number is free for a region, which is announced, and after that for a source again */
+	t = fake_tick(f);
+	ck_assert_int_eq(link_region_add(from->link, &t, from->src, 4096, &region), SIRCL_SUCCESS);
+	ck_assert_int_eq(link_mem_region(region), number);
+	fake_run(f, MSEC, 50 * USEC);
+	ck_assert_int_eq(f->p.end[1].regions, 1);
+	ck_assert_uint_eq(f->p.end[1].region_len[number], 4096);
+	for (int i = 0; i < 2; i++)
+		ck_assert(f->lane[i].end[0].exported[number]);
+	t = fake_tick(f);
+	ck_assert_int_eq(link_region_remove(from->link, &t, region), SIRCL_SUCCESS);
+	fake_run(f, MSEC, 50 * USEC);
+	ck_assert_int_eq(f->p.end[1].regions, 0);
+	ck_assert_int_eq(link_source_add(from->link, from->src, 4096, &m), SIRCL_SUCCESS);
+	ck_assert_int_eq(m->id, number);
+	for (int i = 0; i < 2; i++)
+		ck_assert(!f->lane[i].end[0].exported[number]);
+	fake_run(f, MSEC, 50 * USEC);
+	ck_assert_int_eq(f->p.end[1].regions, 0);
+	fake_pair_free(f);
+}
+END_TEST
+
 START_TEST(test_link_region_in_flight_is_not_removed)
 {
 	struct fake_pair *f = fake_pair_new(1, &fake_ops, 64);
@@ -516,6 +583,7 @@ int main(void)
 	tcase_add_test(c, test_link_stripes_by_rate);
 	tcase_add_test(c, test_link_stripes_equal_lanes_equally);
 	tcase_add_test(c, test_link_regions_are_announced_used_and_withdrawn);
+	tcase_add_test(c, test_link_sources_are_neither_exported_nor_announced);
 	tcase_add_test(c, test_link_region_in_flight_is_not_removed);
 	tcase_add_test(c, test_link_region_notes_may_overtake_each_other);
 	tcase_add_test(c, test_link_goodbye_waits_for_both_and_for_everything);

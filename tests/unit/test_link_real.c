@@ -143,6 +143,56 @@ START_TEST(test_link_real_region_is_reached)
 }
 END_TEST
 
+/* A peer of the job that goes wrong: what its lane puts into memory that this link only sends from is
+ * refused, the lane is lost and comes back. Small puts: shm's large ones are the kernel's to allow. */
+START_TEST(test_link_real_peer_cannot_write_what_is_not_exported)
+{
+	const struct lane_ops *ops = providers[_i];
+	static uint8_t source[8192];
+	const struct link_mem *m;
+	struct pair p = { .now = 0 };
+
+	make_keys();
+	open_ends(&p, ops, 2, 64, -1);
+	up(&p);
+	ck_assert_int_eq(link_source_add(p.end[1].link, source, sizeof(source), &m), SIRCL_SUCCESS);
+	for (int k = 0; k < 2; k++) {
+		struct link *victim = p.end[1].link, *peer = p.end[0].link;
+		uint8_t *mem = k ? source : arena_base(victim->send_arena);
+		size_t len = k ? sizeof(source) : arena_size(victim->send_arena);
+		const uint8_t *at = mem + len - 512;
+		struct lane_export guess = { .addr = (uintptr_t)mem, .len = len, .key = k ? m->id : 1 };
+		struct lane_put put = { .src = arena_base(peer->send_arena),
+					.len = 512,
+					.smem = &peer->region[1].lm[k],
+					.dst = &guess,
+					.dst_off = len - 512 };
+		struct link_stats before, after;
+		uint64_t limit = p.now + 5 * SEC;
+		struct tick t = { .now = p.now };
+
+		memset(arena_base(peer->send_arena), 0x77, 512);
+		link_stats(victim, &before);
+		for (int i = 0; i < 512; i++)
+			must(at[i] != 0x77, "it is not there before");
+		ck_assert_int_eq(ops->put(peer->lane[k].lane, &t, &put, 1), 1);
+		do {
+			step(&p);
+			link_stats(victim, &after);
+			must(p.now < limit, "the lane is fenced");
+		} while (after.fences == before.fences);
+		for (int i = 0; i < 512; i++)
+			must(at[i] != 0x77, "nothing was written");
+		limit = p.now + 5 * SEC;
+		while (link_state(peer) != LINK_UP || link_state(victim) != LINK_UP) {
+			step(&p);
+			must(p.now < limit, "the lane comes back");
+		}
+	}
+	pair_close(&p);
+}
+END_TEST
+
 /* Whatever its application does: a peer that is driven now and then answers, with heartbeats or without. */
 START_TEST(test_link_real_living_peer_is_heard_and_a_stopped_one_is_not)
 {
@@ -313,6 +363,7 @@ int main(void)
 	tcase_set_timeout(c, 60);
 	tcase_add_loop_test(c, test_link_real_lanes_deliver_once, 0, 2);
 	tcase_add_loop_test(c, test_link_real_region_is_reached, 0, 2);
+	tcase_add_loop_test(c, test_link_real_peer_cannot_write_what_is_not_exported, 0, 2);
 	tcase_add_loop_test(c, test_link_real_living_peer_is_heard_and_a_stopped_one_is_not, 0, 2);
 	tcase_add_loop_test(c, test_link_real_goodbye, 0, 2);
 	tcase_add_test(c, test_link_real_lane_is_replaced);

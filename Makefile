@@ -19,7 +19,7 @@ MANDIR       ?= $(PREFIX)/share/man
 
 CSTD    := -std=gnu11
 WARN    := -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Wstrict-prototypes -Wmissing-prototypes -Wvla
-ALL_CPPFLAGS = -Iinclude -Ilibsircl -D_GNU_SOURCE $(CPPFLAGS)
+ALL_CPPFLAGS = -Iinclude -Ilibsircl -D_GNU_SOURCE $(if $(HWLOC),-DHAVE_HWLOC) $(CPPFLAGS)
 ALL_CFLAGS = $(CSTD) $(OPT) $(WARN) -fvisibility=hidden -fPIC -pthread -MMD -MP $(SAN) $(CFLAGS)
 ALL_LDFLAGS = -pthread $(SAN) $(LDFLAGS)
 
@@ -27,6 +27,7 @@ have     = $(shell pkg-config --exists $(1) 2>/dev/null && echo yes)
 SODIUM  := $(call have,libsodium)
 CHECK   := $(call have,check)
 JANSSON := $(call have,jansson)
+HWLOC   := $(call have,hwloc)
 
 LIB_SRC   := $(sort $(wildcard libsircl/*/*.c))
 LIB_OBJ   := $(LIB_SRC:%.c=$(BUILD)/%.o)
@@ -57,6 +58,7 @@ table: programs
 	$(call row,'sircl (run and params ...)',yes,)
 	$(call row,'sircl-bench',$(JANSSON),'apt-get install libjansson-dev')
 	$(call row,'unit tests',$(CHECK),'apt-get install check')
+	$(call row,'placement by hwloc',$(HWLOC),'apt-get install libhwloc-dev')
 	@printf '  %-28s %-9s %s\n' 'RDMA lanes NCCL plugin CUDA' 'not yet' 'see README.md'
 
 ifeq ($(SODIUM),)

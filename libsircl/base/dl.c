@@ -74,6 +74,26 @@ static const char *const rdmacm_symbols[] = {
 	NULL,
 };
 
+/* In the order of struct hwloc in placement_hwloc.c. */
+static const char *const hwloc_symbols[] = {
+	"hwloc_topology_init",
+	"hwloc_topology_set_components",
+	"hwloc_topology_set_io_types_filter",
+	"hwloc_topology_set_cache_types_filter",
+	"hwloc_topology_set_type_filter",
+	"hwloc_topology_load",
+	"hwloc_topology_destroy",
+	"hwloc_topology_is_thissystem",
+	"hwloc_get_nbobjs_by_depth",
+	"hwloc_get_obj_by_depth",
+	"hwloc_bitmap_alloc",
+	"hwloc_bitmap_free",
+	"hwloc_bitmap_isset",
+	"hwloc_cpukinds_get_nr",
+	"hwloc_cpukinds_get_info",
+	NULL,
+};
+
 static const struct {
 	const char *soname, *package;
 	const char *const *symbols;
@@ -81,6 +101,7 @@ static const struct {
 	[DL_SODIUM] = { "libsodium.so.23", "libsodium23", sodium_symbols },
 	[DL_IBVERBS] = { "libibverbs.so.1", "libibverbs1", ibverbs_symbols },
 	[DL_RDMACM] = { "librdmacm.so.1", "librdmacm1", rdmacm_symbols },
+	[DL_HWLOC] = { "libhwloc.so.15", "libhwloc15", hwloc_symbols },
 };
 
 sircl_result_t dl_load(const char *soname, const char *package, const char *const *symbols, void ***table)

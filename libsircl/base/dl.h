@@ -7,7 +7,7 @@
 #define BASE_DL_H
 #include "base/error.h"
 
-enum dl_lib { DL_SODIUM, DL_IBVERBS, DL_RDMACM, DL_COUNT };
+enum dl_lib { DL_SODIUM, DL_IBVERBS, DL_RDMACM, DL_HWLOC, DL_COUNT };
 /*
  * Opens (once per process, kept) and fills `table`, an array of function pointers in the order of the names
  * that dl.c lists for this library. SIRCL_SYSTEM_ERROR: "libsodium.so.23 ... apt-get install libsodium23".

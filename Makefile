@@ -28,17 +28,21 @@ SODIUM  := $(call have,libsodium)
 CHECK   := $(call have,check)
 JANSSON := $(call have,jansson)
 HWLOC   := $(call have,hwloc)
+VERBS_H := $(call have,libibverbs librdmacm)
 
 LIB_SRC   := $(sort $(wildcard libsircl/*/*.c))
 LIB_OBJ   := $(LIB_SRC:%.c=$(BUILD)/%.o)
+VERBS_UNIT := $(wildcard tests/unit/test_lane_verbs*.c tests/unit/test_fakeverbs*.c) # need rdma-core's headers
 TOOL_SRC  := $(sort $(wildcard tools/*.c))
 BENCH_SRC := $(sort $(wildcard bench/bench_*.c) $(wildcard bench/sircl-bench.c))
-UNIT_SRC  := $(sort $(wildcard tests/unit/test_*.c))
+UNIT_SRC  := $(filter-out $(if $(VERBS_H),,$(VERBS_UNIT)),$(sort $(wildcard tests/unit/test_*.c)))
+FAKE_SRC  := $(if $(VERBS_H),$(filter-out %/fakectl.c,$(sort $(wildcard tests/fakeverbs/*.c))))
 SIM_SRC   := $(sort $(wildcard tests/sim/*.c))
 obj        = $(patsubst %.c,$(BUILD)/%.o,$(1))
 UNIT_BIN  := $(if $(CHECK),$(patsubst tests/unit/%.c,$(BUILD)/tests/unit/%,$(UNIT_SRC)))
 FUNC_BIN  := $(patsubst tests/functional/%.c,$(BUILD)/tests/%,$(sort $(wildcard tests/functional/*.c)))
 SIM_BIN   := $(if $(SIM_SRC),$(BUILD)/tests/sim)
+FAKE      := $(if $(VERBS_H),$(addprefix $(BUILD)/tests/fakeverbs/,libibverbs.so.1 librdmacm.so.1 fakectl))
 PROGRAMS  := $(BUILD)/libsircl.a $(BUILD)/libsircl.so $(BUILD)/sircl $(if $(and $(JANSSON),$(wildcard bench/sircl-bench.c)),$(BUILD)/sircl-bench)
 
 .DELETE_ON_ERROR:
@@ -48,7 +52,7 @@ PROGRAMS  := $(BUILD)/libsircl.a $(BUILD)/libsircl.so $(BUILD)/sircl $(if $(and 
 
 all: table
 programs: $(PROGRAMS)
-tests: $(UNIT_BIN) $(FUNC_BIN) $(SIM_BIN) $(BUILD)/ring_cost
+tests: $(UNIT_BIN) $(FUNC_BIN) $(SIM_BIN) $(FAKE) $(BUILD)/ring_cost
 
 # What is in, what is missing, what brings it.
 row = @printf '  %-28s %-9s %s\n' $(1) $(if $(2),yes,missing) $(if $(2),'',$(3));
@@ -107,6 +111,17 @@ $(BUILD)/tests/unit/%: $(BUILD)/tests/unit/%.o $(BUILD)/libsircl.a
 $(BUILD)/tests/unit/test_bench_%: $(BUILD)/tests/unit/test_bench_%.o $(call obj,$(filter-out bench/bench_json.c bench/sircl-bench.c,$(BENCH_SRC))) $(BUILD)/libsircl.a
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $$(pkg-config --libs check) -ldl -lm
+# A stand-in for rdma-core: its functions are visible, so that programs find them, or tests are linked to them.
+$(BUILD)/tests/fakeverbs/%.o: ALL_CFLAGS += -fvisibility=default
+$(VERBS_UNIT:%.c=$(BUILD)/%) $(BUILD)/tests/unit/test_lane_conformance: $(call obj,$(FAKE_SRC))
+$(BUILD)/tests/fakeverbs/libibverbs.so.1: $(call obj,$(FAKE_SRC))
+	$(call say,LD,$@)
+	$(Q)$(CC) -shared $(ALL_LDFLAGS) -Wl,-soname,libibverbs.so.1 -o $@ $^
+$(BUILD)/tests/fakeverbs/librdmacm.so.1: $(BUILD)/tests/fakeverbs/libibverbs.so.1
+	$(Q)ln -sf libibverbs.so.1 $@
+$(BUILD)/tests/fakeverbs/fakectl: $(BUILD)/tests/fakeverbs/fakectl.o $(call obj,$(FAKE_SRC))
+	$(call say,LD,$@)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^
 $(BUILD)/tests/%: $(BUILD)/tests/functional/%.o $(BUILD)/libsircl.so
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $< -L$(BUILD) -lsircl -Wl,-rpath,'$$ORIGIN/..' -lm

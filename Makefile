@@ -19,7 +19,7 @@ MANDIR       ?= $(PREFIX)/share/man
 
 CSTD    := -std=gnu11
 WARN    := -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Wstrict-prototypes -Wmissing-prototypes -Wvla
-ALL_CPPFLAGS = -Iinclude -Ilibsircl -D_GNU_SOURCE $(if $(HWLOC),-DHAVE_HWLOC) $(CPPFLAGS)
+ALL_CPPFLAGS = -Iinclude -Ilibsircl -D_GNU_SOURCE $(if $(VERBS_H),-DSIRCL_VERBS) $(if $(HWLOC),-DHAVE_HWLOC) $(CPPFLAGS)
 ALL_CFLAGS = $(CSTD) $(OPT) $(WARN) -fvisibility=hidden -fPIC -pthread -MMD -MP $(SAN) $(CFLAGS)
 ALL_LDFLAGS = -pthread $(SAN) $(LDFLAGS)
 
@@ -30,7 +30,8 @@ JANSSON := $(call have,jansson)
 HWLOC   := $(call have,hwloc)
 VERBS_H := $(call have,libibverbs librdmacm)
 
-LIB_SRC   := $(sort $(wildcard libsircl/*/*.c))
+# without the headers of rdma-core: no RDMA lanes, but a sentence that says so
+LIB_SRC   := $(filter-out $(if $(VERBS_H),%/verbs_none.c,$(filter-out %/verbs_none.c,$(wildcard libsircl/lane/verbs*.c))),$(sort $(wildcard libsircl/*/*.c)))
 LIB_OBJ   := $(LIB_SRC:%.c=$(BUILD)/%.o)
 VERBS_UNIT := $(wildcard tests/unit/test_lane_verbs*.c tests/unit/test_fakeverbs*.c) # need rdma-core's headers
 TOOL_SRC  := $(sort $(wildcard tools/*.c))
@@ -63,7 +64,8 @@ table: programs
 	$(call row,'sircl-bench',$(JANSSON),'apt-get install libjansson-dev')
 	$(call row,'unit tests',$(CHECK),'apt-get install check')
 	$(call row,'placement by hwloc',$(HWLOC),'apt-get install libhwloc-dev')
-	@printf '  %-28s %-9s %s\n' 'RDMA lanes NCCL plugin CUDA' 'not yet' 'see README.md'
+	$(call row,'RDMA lanes',$(VERBS_H),'apt-get install libibverbs-dev librdmacm-dev')
+	@printf '  %-28s %-9s %s\n' 'NCCL plugin CUDA' 'not yet' 'see README.md'
 
 ifeq ($(SODIUM),)
 $(LIB_OBJ): need-sodium

@@ -5,7 +5,7 @@
 # Installs nothing, and says nothing, when nothing is missing.
 set -u
 declare -A GROUP=(
-	[build]="gcc make pkg-config libc6-dev libsodium-dev libsodium23 libjansson-dev libhwloc-dev libhwloc15"
+	[build]="gcc make pkg-config libc6-dev libsodium-dev libsodium23 libjansson-dev libhwloc-dev libhwloc15 libibverbs-dev librdmacm-dev"
 	[check]="check strace iproute2 iputils-ping util-linux procps binutils python3 groff-base"
 	[lint]="clang-format clang-tidy clang shellcheck"
 	[san]="clang valgrind"

@@ -159,6 +159,7 @@ static inline const struct lane_ops *lane_ops_of(const struct lane *l)
 }
 
 extern const struct lane_ops lane_shm_ops, lane_tcp_ops, lane_sim_ops;
+extern const struct lane_ops lane_verbs_ops; /* only where the headers of rdma-core are */
 /* "shm", "tcp", "verbs"; NULL if unknown, or not in this build (verbs: no headers of rdma-core) */
 const struct lane_ops *lane_provider(const char *name);
 uint64_t lane_clock_real(void *arg); /* CLOCK_MONOTONIC, ns */

@@ -19,6 +19,10 @@
 #ifdef HARNESS_SIM
 #include "lane/sim.h"
 #endif
+#ifdef HARNESS_VERBS
+#include "../fakeverbs/fakeverbs.h"
+#include "lane/verbs.h"
+#endif
 
 #define H_ARENA (1u << 20)
 #define H_SEEN 16384
@@ -239,6 +243,12 @@ static inline struct lane_cfg h_cfg(struct end *e)
 	};
 #ifdef HARNESS_SIM
 	cfg.provider = p->port[e->index];
+#endif
+#ifdef HARNESS_VERBS
+	static const struct verbs_tune tune = { .lib = &fakeverbs_lib };
+
+	if (p->ops == &lane_verbs_ops)
+		cfg.provider = (void *)(uintptr_t)&tune;
 #endif
 	return cfg;
 }

@@ -4,12 +4,18 @@
  * lane.h is. What only one provider has (forks, sockets, fabrics) is in its own tests.
  */
 #define HARNESS_SIM 1
+#ifdef SIRCL_VERBS
+#define HARNESS_VERBS 1 /* over tests/fakeverbs, which is no hardware */
+#endif
 #include "lane_harness.h"
 
 static const struct lane_ops *const providers[] = {
 	&lane_shm_ops,
 	&lane_tcp_ops,
 	&lane_sim_ops,
+#ifdef SIRCL_VERBS
+	&lane_verbs_ops,
+#endif
 };
 #define N_PROVIDERS ((int)(sizeof(providers) / sizeof(providers[0])))
 

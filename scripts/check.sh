@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs parts of the test suite: check.sh PART..., parts: unit functional netns long.
+# Runs parts of the test suite: check.sh PART..., parts: unit functional netns vm long.
 # Every test program ends by itself or is ended; the last line is `N passed, N failed, N skipped`; exit 1 if anything failed.
 set -u
 cd "$(dirname "$0")/.." || exit 2
@@ -114,6 +114,9 @@ for part in "$@"; do
 	netns)
 		SHOW=1 one "netns ring" 700 tests/lab/netns/ring.sh test
 		;;
+	vm)
+		SHOW=1 one "ring of virtual machines" 900 tests/lab/vm/check.sh
+		;;
 	long)
 		SHOW=1 one "sim, 10,000 seeds" 1500 "$BUILD/tests/sim" --seeds 10000 --first-seed 1
 		SHOW=1 one "sim, every lane loss, every schedule of 10 events" 900 "$BUILD/tests/sim" --only c --events 10
@@ -122,7 +125,7 @@ for part in "$@"; do
 		SHOW=1 one "speed gate" 900 bench/compare.sh --quick
 		;;
 	*)
-		echo "check.sh: no part $part: unit functional netns long" >&2
+		echo "check.sh: no part $part: unit functional netns vm long" >&2
 		exit 2
 		;;
 	esac

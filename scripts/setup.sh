@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Installs the Debian packages that are missing for the groups named (as root, with apt-get); otherwise names them and exits 2.
-#   setup.sh [-n] GROUP...      -n: only say what is missing; groups: build check lint san cross compare
+#   setup.sh [-n] GROUP...      -n: only say what is missing; groups: build check lint san cross compare fresh vm
 # Installs nothing, and says nothing, when nothing is missing.
 set -u
 declare -A GROUP=(
@@ -12,6 +12,7 @@ declare -A GROUP=(
 	[cross]="gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user"
 	[compare]="openmpi-bin libopenmpi-dev"
 	[fresh]="debootstrap"
+	[vm]="qemu-system-x86 busybox-static cpio gzip util-linux iproute2 iputils-ping ibverbs-providers ibverbs-utils rdmacm-utils perftest"
 )
 only_say=
 [ "${1:-}" = -n ] && { only_say=1; shift; }

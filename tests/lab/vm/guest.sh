@@ -6,6 +6,7 @@
 # shellcheck shell=bash
 set -u
 VM_SHARE=/run/vm
+# shellcheck disable=SC1091
 . $VM_SHARE/env
 export VM_ID VM_N VM_TOP VM_BUILD VM_SHARE VM_IPV4 SIRCL_LAB=$VM_LAB LD_LIBRARY_PATH=$VM_BUILD
 IFS=, read -ra CABLES <<<"$VM_CABLES"
@@ -15,6 +16,15 @@ REQUESTS=0 BARRIERS=0 PORT=28600
 ok() { PASS=$((PASS + 1)); printf '  ok    %s\n' "$*"; }
 bad() { FAIL=$((FAIL + 1)); printf '  FAIL  %s\n' "$*"; }
 check() { local what=$1; shift; if "$@"; then ok "$what"; else bad "$what"; fi; }
+# timed TEST: and how long it took; TESTS of check.sh may leave it out. All guests call it
+timed() {
+	local from
+	case " ${VM_TESTS:-$1} " in *" $1 "*) ;; *) return 0 ;; esac
+	from=$(uptime_s)
+	"$1"
+	barrier
+	echo "  -- $1: $(($(uptime_s) - from)) s"
+}
 median() { printf '%s\n' "$@" | sort -g | sed -n "$((($# + 1) / 2))p"; }
 uptime_s() { cut -d. -f1 /proc/uptime; }
 
@@ -141,6 +151,7 @@ setup || exit 1
 barrier
 # shellcheck disable=SC2086
 set -- $VM_ARGS
+# shellcheck disable=SC1090
 . "$VM_SCRIPT"
 echo "$PASS passed, $FAIL failed"
 [ $FAIL = 0 ]

@@ -26,6 +26,7 @@ CABLES=("0:0 1:0" "1:1 2:0" "2:1 3:1" "3:0 0:1") # guest:cage of both ends
 N=4
 
 die() { echo "vm.sh: $*" >&2; exit 2; }
+# shellcheck source-path=SCRIPTDIR
 . "$here/image.sh"
 
 folder_of() { echo "${TMPDIR:-/tmp}/sircl-vm-$1"; } # sockets, monitors, process ids of a lab
@@ -132,7 +133,8 @@ ask() { # ask WHAT ARG...: of the vm.sh that runs the lab in $run
 # ---- guests ----
 
 boot() { # boot GUEST
-	local g=$1 c end side args=() cage lane eth
+	local g=$1 c end side args cage lane eth i o
+	# shellcheck disable=SC2054 # qemu's commas
 	args=(-name "sircl-vm-$LAB-$g" -nodefaults -no-user-config -display none -no-reboot -M q35 -accel tcg,thread=single -cpu max -m 640 -smp 1
 		-kernel "$work/vmlinuz" -initrd "$work/initrd"
 		-append "console=ttyS0 quiet loglevel=4 panic=-1 mitigations=off nokaslr tsc=reliable no_timer_check random.trust_cpu=on net.ifnames=0 8250.nr_uarts=1 nmi_watchdog=0 nowatchdog rcupdate.rcu_cpu_stall_suppress=1 vm.id=$g"
@@ -159,7 +161,7 @@ boot() { # boot GUEST
 		done
 	done
 	if [ "$g" = 0 ]; then
-		args+=(-netdev hubport,id=m,hubid=1)
+		args+=(-netdev "hubport,id=m,hubid=1")
 		for ((c = 1; c < N; c++)); do
 			args+=(-netdev "dgram,id=mw$c,local.type=unix,local.path=$run/m0$c,remote.type=unix,remote.path=$run/m$c"
 				-netdev "hubport,id=mh$c,hubid=1,netdev=mw$c")
@@ -169,7 +171,8 @@ boot() { # boot GUEST
 	fi
 	args+=(-device "virtio-net-pci,netdev=m,mac=52:54:00:00:0$g:10,romfile=,addr=10")
 	mkfifo "$run/mon$g.in" "$run/mon$g.out" || die "cannot make pipes in $run"
-	exec {MON_IN[g]}<>"$run/mon$g.in" {MON_OUT[g]}<>"$run/mon$g.out"
+	exec {i}<>"$run/mon$g.in" {o}<>"$run/mon$g.out"
+	MON_IN[g]=$i MON_OUT[g]=$o
 	setpriv --pdeathsig KILL qemu-system-x86_64 "${args[@]}" </dev/null >"$run/qemu$g" 2>&1 {LOCK}>&- &
 	QEMU[g]=$!
 	disown # bash need not report its end
@@ -202,12 +205,14 @@ claim() { # the lab's folder, for this process alone
 	echo $$ >"$run/pid"
 }
 
-# Prints what became of guest $1 once it has ended: nothing if its script ended with 0.
+# verdict GUEST [ended]: what became of it, nothing if its script ended with 0; ended: all were, by the limit
 verdict() {
 	local g=$1 rc
 	if [ -s "$share/rc.$g" ]; then
 		rc=$(<"$share/rc.$g")
 		[ "$rc" = 0 ] || echo "guest $g: the script ended with $rc"
+	elif [ "$2" = ended ]; then
+		echo "guest $g: $([ -e "$share/up.$g" ] && echo "the script was still running" || echo "was still booting")"
 	elif [ -e "$share/up.$g" ]; then
 		echo "guest $g died while the script ran: $(tail -n 1 "$share/console.$g" 2>/dev/null) $(tail -n 1 "$run/qemu$g")"
 	else
@@ -230,7 +235,8 @@ run() {
 	shift $((OPTIND - 1))
 	[ $# -ge 1 ] || die "run SCRIPT"
 	local script
-	script=$(readlink -f "$1") && [ -f "$script" ] || die "there is no script $1"
+	script=$(readlink -f "$1")
+	[ -f "$script" ] || die "there is no script $1"
 	shift
 	build=$(readlink -f "$build")
 	need
@@ -256,7 +262,7 @@ run() {
 		case $d in /tmp/* | /run/* | /dev/shm/*) see+=" $d" ;; esac
 	done
 	{
-		printf '%s=%q\n' VM_TOP "$top" VM_BUILD "$build" VM_SCRIPT "$script" VM_ARGS "$*" VM_SEE "$see" VM_IPV4 $ipv4 VM_N $N VM_LAB "$LAB" \
+		printf '%s=%q\n' VM_TOP "$top" VM_BUILD "$build" VM_SCRIPT "$script" VM_ARGS "$*" VM_SEE "$see" VM_TESTS "${TESTS:-}" VM_IPV4 $ipv4 VM_N $N VM_LAB "$LAB" \
 			VM_CABLES "$(IFS=,; echo "${CABLES[*]}")" VM_KEY "$(od -An -tx1 -N32 /dev/urandom | tr -d ' \n')"
 	} >"$share/env"
 	SECONDS=0
@@ -264,13 +270,13 @@ run() {
 	for ((g = 0; g < N; g++)); do
 		if ! line=$(qmp $g qmp_capabilities); then echo "vm.sh: $line $(tail -n 1 "$run/qemu$g")"; rc=1; fi
 	done
-	local said=
+	local said='' late=''
 	while :; do
 		alive=0
 		for ((g = 0; g < N; g++)); do kill -0 "${QEMU[g]}" 2>/dev/null && alive=$((alive + 1)); done
 		[ $alive = 0 ] && break
 		if [ $SECONDS -ge "$limit" ] || [ $rc = 1 ]; then
-			[ $rc = 1 ] || echo "vm.sh: ended after $limit s"
+			[ $rc = 1 ] || { late=ended; echo "vm.sh: ended after $limit s"; }
 			break
 		fi
 		if [ -z "$said" ] && [ -e "$share/up.0" ] && [ -e "$share/up.1" ] && [ -e "$share/up.2" ] && [ -e "$share/up.3" ]; then
@@ -281,7 +287,7 @@ run() {
 		sleep 0.1
 	done
 	for ((g = 0; g < N; g++)); do
-		line=$(verdict $g)
+		line=$(verdict $g $late)
 		[ -n "$line" ] && { rc=1; echo "vm.sh: $line"; }
 		if [ "$share" = "$run/out" ]; then sed "s/^/$g| /" "$share/out.$g" 2>/dev/null; fi
 	done

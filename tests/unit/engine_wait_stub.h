@@ -256,6 +256,9 @@ static inline bool grows(atomic_int *n, int than)
 	return false;
 }
 
+/* What a busy machine may delay is tried so often; what is wrong is late each time. */
+#define TRIES 5
+
 static inline uint64_t cpu_time(void)
 {
 	struct timespec ts;

@@ -1,36 +1,44 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The background thread: it drives when nobody does, costs nothing when nothing happens, and stays away. */
 #include <dirent.h>
+#include <limits.h>
 #include "engine_wait_stub.h"
 
 START_TEST(test_engine_background_drives_when_nobody_does)
 {
+	uint64_t best = NEVER, begun;
 	struct stand s;
-	uint64_t begun;
 	int before;
 
-	setup(&s, true, 1);
-	ck_assert(grows(&s.net.arms, 0)); /* it sleeps armed now */
-	before = s.net.foreign;
-	begun = real_clock(NULL);
-	arrive(&s);
-	ck_assert(grows(&s.net.foreign, before));
-	ck_assert_uint_lt(real_clock(NULL) - begun, 200 * MSEC);
-	teardown(&s);
+	for (int i = 0; i < TRIES && best >= 200 * MSEC; i++) {
+		setup(&s, true, 1);
+		ck_assert(grows(&s.net.arms, 0)); /* it sleeps armed now */
+		before = s.net.foreign;
+		begun = real_clock(NULL);
+		arrive(&s);
+		ck_assert(grows(&s.net.foreign, before));
+		best = tick_min(best, real_clock(NULL) - begun);
+		teardown(&s);
+	}
+	ck_assert_uint_lt(best, 200 * MSEC);
 }
 END_TEST
 
 START_TEST(test_engine_background_costs_nothing_when_nothing_happens)
 {
 	struct stand s;
-	int rounds;
+	int rounds, least = INT_MAX;
 
 	setup(&s, true, 8);
 	ck_assert(grows(&s.net.arms, 0));
-	usleep(20000);
-	rounds = s.net.rounds;
-	usleep(200000);
-	ck_assert_int_le(s.net.rounds, rounds + 2);
+	for (int i = 0; i < TRIES && least > 2; i++) { /* it may be late to its rest */
+		usleep(20000);
+		rounds = s.net.rounds;
+		usleep(200000);
+		rounds = s.net.rounds - rounds;
+		least = rounds < least ? rounds : least;
+	}
+	ck_assert_int_le(least, 2);
 	teardown(&s);
 }
 END_TEST
@@ -55,22 +63,28 @@ static bool drive_for(struct stand *s, uint64_t ns, int *refused)
 
 START_TEST(test_engine_background_never_takes_the_token_from_a_fast_caller)
 {
-	int disturbed = 0, refused = 0;
-	bool before = false; /* the last moment was steady too */
+	int disturbed = INT_MAX, refused = 0;
 	struct stand s;
 
 	setup(&s, true, 1);
 	ck_assert(grows(&s.net.arms, 0));
-	drive_for(&s, 5 * MSEC, &refused); /* it notices the caller */
-	for (int i = 0; i < 200; i++) {
-		int foreign = s.net.foreign;
-		bool steady;
+	/* what it has begun when this thread was away may be seen for as long as a busy machine keeps it from
+	 * going on: then once more */
+	for (int try = 0; try < TRIES && disturbed > 1; try++) {
+		bool before = false; /* the last moment was steady too */
 
-		refused = 0;
-		steady = drive_for(&s, MSEC, &refused);
-		if (steady && before)
-			disturbed += refused > 0 || s.net.foreign > foreign;
-		before = steady;
+		disturbed = 0;
+		drive_for(&s, 5 * MSEC, &refused); /* it notices the caller */
+		for (int i = 0; i < 200; i++) {
+			int foreign = s.net.foreign;
+			bool steady;
+
+			refused = 0;
+			steady = drive_for(&s, MSEC, &refused);
+			if (steady && before)
+				disturbed += refused > 0 || s.net.foreign > foreign;
+			before = steady;
+		}
 	}
 	ck_assert_int_le(disturbed, 1);
 	teardown(&s);
@@ -83,19 +97,24 @@ START_TEST(test_engine_background_arms_anew_after_a_caller_has_driven)
 
 	setup(&s, true, 1);
 	for (int i = 0; i < 5; i++) {
-		struct tick t;
-		bool busy;
-		int arms;
+		uint64_t best = NEVER;
 
-		ck_assert(grows(&s.net.arms, i));
-		usleep(5000);
-		arms = s.net.arms;
-		t = (struct tick){ .now = real_clock(NULL) };
-		engine_drive(s.engine, &t, &busy); /* a poll disarms the lanes */
-		ck_assert(grows(&s.net.arms, arms));
-		ck_assert_uint_lt(real_clock(NULL) - t.now, 500 * MSEC); /* un-rung it sleeps for a second */
-		engine_lock(s.engine);
-		engine_unlock(s.engine);
+		for (int k = 0; k < TRIES && best >= 500 * MSEC; k++) { /* un-rung it sleeps for a second */
+			struct tick t;
+			bool busy;
+			int arms;
+
+			ck_assert(grows(&s.net.arms, i));
+			usleep(5000);
+			arms = s.net.arms;
+			t = (struct tick){ .now = real_clock(NULL) };
+			engine_drive(s.engine, &t, &busy); /* a poll disarms the lanes */
+			ck_assert(grows(&s.net.arms, arms));
+			best = tick_min(best, real_clock(NULL) - t.now);
+			engine_lock(s.engine);
+			engine_unlock(s.engine);
+		}
+		ck_assert_uint_lt(best, 500 * MSEC);
 	}
 	teardown(&s);
 }
@@ -104,16 +123,22 @@ END_TEST
 START_TEST(test_engine_background_stays_away_while_a_caller_waits)
 {
 	struct stand s;
-	int before;
+	int least = INT_MAX;
 
 	setup(&s, true, 1);
 	ck_assert(grows(&s.net.arms, 0));
-	for (int i = 0; i < 100; i++) /* news without end */
-		atomic_fetch_add(&s.net.events, 1);
-	engine_wait_until(s.engine, never, NULL, real_clock(NULL) + 10 * MSEC);
-	before = s.net.foreign;
-	engine_wait_until(s.engine, never, NULL, real_clock(NULL) + 50 * MSEC);
-	ck_assert_int_le(s.net.foreign, before + 2);
+	for (int k = 0; k < TRIES && least > 2; k++) { /* the caller may be away between two calls */
+		int before, foreign;
+
+		for (int i = 0; i < 100; i++) /* news without end */
+			atomic_fetch_add(&s.net.events, 1);
+		engine_wait_until(s.engine, never, NULL, real_clock(NULL) + 10 * MSEC);
+		before = s.net.foreign;
+		engine_wait_until(s.engine, never, NULL, real_clock(NULL) + 50 * MSEC);
+		foreign = s.net.foreign - before;
+		least = foreign < least ? foreign : least;
+	}
+	ck_assert_int_le(least, 2);
 	teardown(&s);
 }
 END_TEST

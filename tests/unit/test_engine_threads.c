@@ -82,6 +82,7 @@ struct ring {
 	struct rank rank[RANKS];
 	pthread_barrier_t barrier;
 	void (*body)(struct rank *);
+	atomic_int begun; /* calls of collective() that have started their operation */
 	unsigned long steady, copied; /* allocations, copies by system calls, in steady state */
 };
 
@@ -276,8 +277,11 @@ static bool collective(struct rank *r, const struct ref_job *j, struct ref_bufs 
 	};
 	struct tick t = ctx_tick(&r->ctx);
 
-	if (op_prepare(r->op, &a) != SIRCL_SUCCESS || engine_start(r->engine, &t, r->op) != SIRCL_SUCCESS ||
-	    engine_wait(r->engine, r->op) != SIRCL_SUCCESS) {
+	bool started =
+		op_prepare(r->op, &a) == SIRCL_SUCCESS && engine_start(r->engine, &t, r->op) == SIRCL_SUCCESS;
+
+	atomic_fetch_add(&r->ring->begun, 1);
+	if (!started || engine_wait(r->engine, r->op) != SIRCL_SUCCESS) {
 		broken(r, error_last()->msg);
 		return false;
 	}
@@ -432,6 +436,8 @@ static void aborting(struct rank *r)
 	if (r->pos == 1) {
 		struct tick t;
 
+		while (atomic_load(&r->ring->begun) < r->ring->n - 1)
+			usleep(1000);
 		usleep(20000);
 		engine_lock(r->engine);
 		t = ctx_tick(&r->ctx);

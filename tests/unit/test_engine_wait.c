@@ -5,17 +5,23 @@
 START_TEST(test_engine_wait_until_ends_at_its_limit_and_sleeps_meanwhile)
 {
 	struct stand s;
-	uint64_t begun = real_clock(NULL), cpu = cpu_time(), took;
+	uint64_t begun, cpu;
 
 	setup(&s, false, 1);
-	ck_assert_int_eq(engine_wait_until(s.engine, never, NULL, begun + 100 * MSEC), SIRCL_TIMEOUT);
-	took = real_clock(NULL) - begun;
-	ck_assert_uint_ge(took, 100 * MSEC);
-	ck_assert_uint_lt(cpu_time() - cpu, 20 * MSEC);
+	begun = real_clock(NULL);
+	cpu = cpu_time();
+	ck_assert_int_eq(engine_wait_until(s.engine, never, NULL, begun + 300 * MSEC), SIRCL_TIMEOUT);
+	ck_assert_uint_ge(real_clock(NULL) - begun, 300 * MSEC);
+	ck_assert_uint_lt(cpu_time() - cpu, 60 * MSEC);
 	ck_assert_int_ge(s.net.arms, 1);
 	teardown(&s);
 }
 END_TEST
+
+static bool armed_often(void *arg)
+{
+	return ((struct stand *)arg)->net.arms > 10;
+}
 
 START_TEST(test_engine_wait_drives_at_the_deadline)
 {
@@ -24,8 +30,8 @@ START_TEST(test_engine_wait_drives_at_the_deadline)
 
 	setup(&s, false, 1);
 	atomic_store(&s.net.deadline, begun);
-	engine_wait_until(s.engine, never, NULL, begun + 30 * MSEC);
-	ck_assert_int_gt(s.net.arms, 10); /* with a deadline in the past it only pretends to sleep */
+	/* with a deadline in the past it only pretends to sleep, else this takes ten seconds */
+	ck_assert_int_eq(engine_wait_until(s.engine, armed_often, &s, begun + 5 * SEC), SIRCL_SUCCESS);
 	atomic_store(&s.net.deadline, NEVER);
 	teardown(&s);
 }
@@ -55,19 +61,25 @@ static void *kick_later(void *arg)
 
 START_TEST(test_engine_kick_wakes_a_sleeping_waiter)
 {
-	atomic_bool flag = false;
-	struct stand s;
-	struct kicker k = { &s, &flag };
-	uint64_t begun;
-	pthread_t t;
+	uint64_t best = NEVER;
 
-	setup(&s, false, 1);
-	begun = real_clock(NULL);
-	pthread_create(&t, NULL, kick_later, &k);
-	ck_assert_int_eq(engine_wait_until(s.engine, is_set, &flag, begun + 5 * SEC), SIRCL_SUCCESS);
-	ck_assert_uint_lt(real_clock(NULL) - begun, 500 * MSEC); /* un-kicked it sleeps for a second */
-	pthread_join(t, NULL);
-	teardown(&s);
+	/* un-kicked it sleeps for a second; one of several tries finds the machine awake */
+	for (int i = 0; i < TRIES && best >= 500 * MSEC; i++) {
+		atomic_bool flag = false;
+		struct stand s;
+		struct kicker k = { &s, &flag };
+		uint64_t begun;
+		pthread_t t;
+
+		setup(&s, false, 1);
+		begun = real_clock(NULL);
+		pthread_create(&t, NULL, kick_later, &k);
+		ck_assert_int_eq(engine_wait_until(s.engine, is_set, &flag, begun + 5 * SEC), SIRCL_SUCCESS);
+		best = tick_min(best, real_clock(NULL) - begun);
+		pthread_join(t, NULL);
+		teardown(&s);
+	}
+	ck_assert_uint_lt(best, 500 * MSEC);
 }
 END_TEST
 
@@ -162,7 +174,8 @@ static void *fail_later(void *arg)
 	return NULL;
 }
 
-START_TEST(test_engine_failure_by_another_thread_ends_every_waiter)
+/* Waits in an operation until another thread lets it fail after `us`; how long that took. */
+static uint64_t wait_for_failure(bool bg, unsigned us)
 {
 	static float in[10], out[10]; /* never touched */
 	struct team_cfg tc = { .id = 1,
@@ -176,28 +189,39 @@ START_TEST(test_engine_failure_by_another_thread_ends_every_waiter)
 		.kind = COLL_ALL_REDUCE, .in = in, .out = out, .count = 10, .type = SIRCL_FLOAT32
 	};
 
+	struct failer f = { .after_us = us };
+	struct tick t = { .now = real_clock(NULL) };
+	uint64_t took;
+	struct stand s;
+	struct op *op;
+	pthread_t thread;
+
+	setup(&s, bg, 1);
+	ck_assert_int_eq(team_create(s.engine, &t, &tc, &f.team), SIRCL_SUCCESS);
+	ck_assert_int_eq(op_create(f.team, &op), SIRCL_SUCCESS);
+	ck_assert_int_eq(op_prepare(op, &a), SIRCL_SUCCESS);
+	pthread_create(&thread, NULL, fail_later, &f);
+	if (engine_start(s.engine, &t, op) == SIRCL_SUCCESS) {
+		ck_assert_int_eq(engine_wait(s.engine, op), SIRCL_ABORTED);
+		ck_assert_str_eq(error_last()->msg, "aborted by hand");
+	}
+	took = real_clock(NULL) - t.now;
+	pthread_join(thread, NULL);
+	op_destroy(op);
+	team_destroy(f.team, &t);
+	teardown(&s);
+	return took;
+}
+
+START_TEST(test_engine_failure_by_another_thread_ends_every_waiter)
+{
 	for (int bg = 0; bg < 2; bg++) {
 		for (unsigned us = 0; us < 40000; us = us * 3 + 100) {
-			struct failer f = { .after_us = us };
-			struct tick t = { .now = real_clock(NULL) };
-			struct stand s;
-			struct op *op;
-			pthread_t thread;
+			uint64_t best = NEVER;
 
-			setup(&s, bg, 1);
-			ck_assert_int_eq(team_create(s.engine, &t, &tc, &f.team), SIRCL_SUCCESS);
-			ck_assert_int_eq(op_create(f.team, &op), SIRCL_SUCCESS);
-			ck_assert_int_eq(op_prepare(op, &a), SIRCL_SUCCESS);
-			pthread_create(&thread, NULL, fail_later, &f);
-			if (engine_start(s.engine, &t, op) == SIRCL_SUCCESS) {
-				ck_assert_int_eq(engine_wait(s.engine, op), SIRCL_ABORTED);
-				ck_assert_str_eq(error_last()->msg, "aborted by hand");
-			}
-			ck_assert_uint_lt(real_clock(NULL) - t.now, 900 * MSEC); /* no sleep of a second */
-			pthread_join(thread, NULL);
-			op_destroy(op);
-			team_destroy(f.team, &t);
-			teardown(&s);
+			for (int i = 0; i < TRIES && best >= 900 * MSEC; i++)
+				best = tick_min(best, wait_for_failure(bg, us));
+			ck_assert_uint_lt(best, 900 * MSEC); /* no sleep of a second */
 		}
 	}
 }

@@ -3,6 +3,7 @@
  * threads. */
 #include <check.h>
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -60,8 +61,8 @@ static void *run(void *arg)
 			ck_assert_int_eq(send(r.fd, words, sizeof(words), MSG_NOSIGNAL), sizeof(words));
 			break;
 		}
-		if (k == 1 && m->late)
-			nanosleep(&(struct timespec){ .tv_nsec = 200 * 1000 * 1000 }, NULL);
+		if (k == 1 && m->late) /* until the root says something, which it has not been asked */
+			poll(&(struct pollfd){ .fd = r.fd, .events = POLLIN }, 1, 10000);
 		if (k == 1 && m->fail) {
 			error_set(SIRCL_BAD_CONFIG, "rank %d has a bad cable", m->rank);
 			m->ret = rdv_fail(&r, error_last());
@@ -122,7 +123,7 @@ static void fill(struct member *m, int n, int rounds)
 	memset(m, 0, sizeof(*m) * (size_t)n);
 	for (int i = 0; i < n; i++)
 		m[i] = (struct member){
-			.rank = i, .n = n, .rounds = rounds, .limit_ms = 5000, .keys = &keys
+			.rank = i, .n = n, .rounds = rounds, .limit_ms = 15000, .keys = &keys
 		};
 }
 
@@ -136,7 +137,7 @@ START_TEST(rounds_give_everybody_the_same_blobs)
 		ck_assert_msg(m[i].ret == SIRCL_SUCCESS, "%s", m[i].msg);
 		ck_assert(m[i].data_ok);
 	}
-	ck_assert(rdv_root_finish(root, 2 * SEC));
+	ck_assert(rdv_root_finish(root, 10 * SEC));
 }
 END_TEST
 
@@ -191,7 +192,7 @@ START_TEST(missing_ranks_are_named_at_the_limit)
 		m[i].limit_ms = 600;
 	m[1] = m[3]; /* ranks 1 and 2 of 4 do not come */
 	together(m, 1 + 1);
-	ck_assert_int_lt((int64_t)((test_clock(NULL) - t) / MSEC), 1500);
+	ck_assert_int_lt((int64_t)((test_clock(NULL) - t) / MSEC), 5000);
 	ck_assert_int_eq(m[0].ret, SIRCL_TIMEOUT);
 	ck_assert_msg(strstr(m[0].msg, "rank 1, 2 of 4 did not come") != NULL, "%s", m[0].msg);
 	ck_assert_str_eq(m[0].msg, m[1].msg);

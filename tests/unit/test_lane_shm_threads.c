@@ -70,9 +70,18 @@ static void side_wait(struct side *s, uint64_t target)
 		if (n < 0)
 			continue;
 		s->sleeps++;
-		if (poll(fds, (nfds_t)n, 2000) == 0)
+		/* asleep although a note is there, for long: then no wake came. Else the other is only slow.
+		 */
+		if (poll(fds, (nfds_t)n, 2000) == 0 &&
+		    shm_queue_ready(&inner(s->e->pair, s->e->index)->path) && poll(fds, (nfds_t)n, 2000) == 0)
 			s->timeouts++;
 	}
+}
+
+static void wait_asleep(struct side *s)
+{
+	for (int ms = 0; atomic_load(&s->sleeps) == 0 && ms < 20000; ms++)
+		usleep(1000);
 }
 
 static void *ping_pong(void *arg)
@@ -85,7 +94,9 @@ static void *ping_pong(void *arg)
 	for (uint64_t i = 0; note[1] == 0; i++) {
 		if (e->index == 1)
 			side_wait(s, i + 1);
-		note[1] = e->index == 1 ? s->last : i + 1 == s->rounds || late(s);
+		note[1] = e->index == 1 ? s->last : i + 1 == s->rounds || (i > 8 && late(s));
+		if (s->sleeper && i == 8) /* which now finds nothing, and sleeps for the first time */
+			wait_asleep(s->sleeping);
 		h_fill(arena_base(e->send), TLEN, (uint32_t)i);
 		note[0] = i;
 		while (h_put(e, 0, TLEN, ops->peer_export(e->l), (i % 2) * TLEN, note) == 0)
@@ -107,7 +118,12 @@ static void two_threads(bool sleeper, uint64_t rounds)
 	h_up(&p, 1);
 	for (int i = 0; i < 2; i++) {
 		s[i] = (struct side){
-			.e = &p.e[i], .rounds = rounds, .random = 7u + (uint32_t)i, .sleeper = sleeper
+			.e = &p.e[i],
+			.rounds = rounds,
+			.random = 7u + (uint32_t)i,
+			.sleeper = sleeper,
+			.sleeping = &s[!i],
+			.until = h_clock(NULL) + SEC,
 		};
 		p.e[i].hook = side_hook;
 		p.e[i].hook_arg = &s[i];
@@ -121,8 +137,9 @@ static void two_threads(bool sleeper, uint64_t rounds)
 		ck_assert_uint_eq(s[i].got, s[0].got);
 		ck_assert_msg(s[i].timeouts == 0, "%llu wakes lost in %llu sleeps",
 			      (unsigned long long)s[i].timeouts, (unsigned long long)s[i].sleeps);
-		if (sleeper && s[i].got > 100)
-			ck_assert_uint_gt(s[i].sleeps, s[i].got / 20);
+		ck_assert_uint_gt(s[i].got, 8);
+		if (sleeper)
+			ck_assert_uint_gt(s[i].sleeps, 0);
 	}
 	h_close(&p);
 }
@@ -157,8 +174,7 @@ static void *burst(void *arg)
 		if (i % 8 == 0)
 			sched_yield();
 		if (i == 8)
-			for (int ms = 0; atomic_load(&s->sleeping->sleeps) == 0 && ms < 20000; ms++)
-				usleep(1000);
+			wait_asleep(s->sleeping);
 		if (i % 256 == 128)
 			usleep(2000);
 	}

@@ -74,10 +74,10 @@ static struct pair *open_over_veth(void)
 	return p;
 }
 
-/* Connects as a link would, with the next epoch until it works; five seconds at most. */
+/* Connects as a link would, with the next epoch until it works; 15 seconds at most. */
 static void come_up(struct pair *p)
 {
-	uint64_t until = real_now() + 5 * SEC, began;
+	uint64_t until = real_now() + 15 * SEC, began;
 
 	for (uint32_t e = 1; p->a.seen.up == 0 && real_now() < until; e++) {
 		int down = p->a.seen.down;
@@ -123,7 +123,7 @@ END_TEST
 START_TEST(test_lane_tcp_uses_link_local_addresses_as_soon_as_the_port_is_up)
 {
 	struct pair *p;
-	uint64_t until = real_now() + 2 * SEC;
+	uint64_t until = real_now() + 10 * SEC;
 
 	ck_assert(world());
 	in(ns_a);
@@ -206,7 +206,7 @@ int main(void)
 	SRunner *r;
 	int failed;
 
-	tcase_set_timeout(t, 20);
+	tcase_set_timeout(t, 40);
 	if (can) { /* each test is a process of its own with its own namespaces, which end with it */
 		tcase_add_test(t, test_lane_tcp_device_that_is_down_or_has_no_address_is_named);
 		tcase_add_test(t, test_lane_tcp_uses_link_local_addresses_as_soon_as_the_port_is_up);

@@ -215,7 +215,8 @@ START_TEST(test_lane_tcp_cancelled_handshake_never_comes_up)
 				ck_assert_int_eq(e->seen.up, 0);
 				POLL_UNTIL(p, p->a.seen.down || p->a.seen.suspect);
 				ck_assert_int_eq(p->a.seen.down, 1);
-				/* the other end may have come up in between, but knows it by now */
+				/* the other end may have come up in between, but hears of it */
+				POLL_UNTIL(p, p->b.seen.up == p->b.seen.suspect);
 				ck_assert_int_eq(p->b.seen.up, p->b.seen.suspect);
 			}
 			pair_close(p);

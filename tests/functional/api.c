@@ -244,9 +244,10 @@ static void aborted(struct rank_ctx *r)
 	struct timespec pause = { .tv_nsec = 300 * 1000 * 1000 };
 
 	reduce_and_check(r, 10);
+	/* whoever is in it is through with the sums; that it ends well is not sure on a rank that is late */
+	(void)sircl_barrier(r->comm, SIRCL_HOST);
 	if (r->rank == 0) {
-		nanosleep(&pause, NULL); /* all are through with the sums; the others wait in a collective
-					    that rank 0 never enters */
+		nanosleep(&pause, NULL); /* the others wait in a collective that rank 0 never enters */
 		EXPECT(r, sircl_comm_abort(r->comm) == SIRCL_SUCCESS);
 	}
 	EXPECT(r,
@@ -274,7 +275,7 @@ static int late_ranks(void)
 	r = sircl_comm_create(&comm, &c, 1, 3, &id);
 	clock_gettime(CLOCK_MONOTONIC, &b);
 	s = (double)(b.tv_sec - a.tv_sec) + (double)(b.tv_nsec - a.tv_nsec) / 1e9;
-	if (r != SIRCL_TIMEOUT || comm != NULL || s > 2 ||
+	if (r != SIRCL_TIMEOUT || comm != NULL || s > 5 ||
 	    !strstr(sircl_last_error(NULL), "rank 0, 2 of 3")) {
 		printf("  FAIL a limit names the missing ranks: %s, %.1f s: %s\n", sircl_strerror(r), s,
 		       sircl_last_error(NULL));

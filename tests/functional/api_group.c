@@ -5,6 +5,7 @@
  */
 #include <stdint.h>
 #include <sys/wait.h>
+#include <stdatomic.h>
 #include <time.h>
 #include <unistd.h>
 #include "ranks.h"
@@ -249,6 +250,8 @@ static void two(struct rank_ctx *r)
 	end(r);
 }
 
+static atomic_int begun;
+
 /* Requests end with the error of their communicator, and only then it may be destroyed. */
 static void aborted(struct rank_ctx *r)
 {
@@ -261,7 +264,10 @@ static void aborted(struct rank_ctx *r)
 				   SIRCL_HOST, &q[0]) == SIRCL_SUCCESS);
 	EXPECT(r, sircl_recv_start(buf[r->rank][1], BIG, SIRCL_INT8, r->rank, r->comm, SIRCL_HOST, &q[1]) ==
 			  SIRCL_SUCCESS);
+	atomic_fetch_add(&begun, 1);
 	if (r->rank == 0) {
+		while (atomic_load(&begun) < r->n)
+			nanosleep(&(struct timespec){ .tv_nsec = 1000 * 1000 }, NULL);
 		nanosleep(&pause, NULL); /* all others wait */
 		EXPECT(r, sircl_comm_abort(r->comm) == SIRCL_SUCCESS);
 	}

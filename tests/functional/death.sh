@@ -11,16 +11,32 @@ ok() { p=$((p + 1)); echo "  ok   $*"; }
 bad() { f=$((f + 1)); echo "  FAIL $*"; }
 ms() { date +%s%3N; }
 
+# running PID...: until each is a rank that has met the others, known by its background thread; at most 20 s
+running() {
+	local i pid
+	for ((i = 0; i < 400; i++)); do
+		for pid in "$@"; do grep -qsx sircl "/proc/$pid/task/"*/comm || break; done
+		grep -qsx sircl "/proc/$pid/task/"*/comm && return
+		sleep 0.05
+	done
+}
+
 one() { # one TRANSPORT VICTIM
-	local t0 took i pids=() kids left named=0
+	local t0 took i k pids=() kids left named=0
 	# started by hand: sircl run would end the others itself
 	for i in 0 1 2 3; do
 		SIRCL_RANK=$i SIRCL_NRANKS=4 SIRCL_TRANSPORT=$1 SIRCL_ROOT="unix:@sircl-death-$lab-$1-$2" SIRCL_SECRET=death$$ \
 			timeout -k 2 40 "$B/tests/ringcheck" reduce 1048576 100000 >"$tmp/$i" 2>&1 &
 		pids[i]=$!
 	done
-	sleep 0.7
-	kids=$(for i in "${pids[@]}"; do pgrep -P "$i"; done)
+	for ((i = 0; i < 100; i++)); do
+		kids=$(for k in "${pids[@]}"; do pgrep -P "$k"; done)
+		[ "$(echo "$kids" | wc -l)" = 4 ] && break
+		sleep 0.05
+	done
+	# shellcheck disable=SC2086 # a list
+	running $kids
+	sleep 0.5
 	t0=$(ms)
 	pkill -KILL -P "${pids[$2]}"
 	for i in 0 1 2 3; do

@@ -12,7 +12,7 @@ bad() { f=$((f + 1)); echo "  FAIL $*"; }
 
 "$B/sircl" run -n 4 --transport shm -- "$B/tests/ringcheck" reduce 8388608 400 >"$tmp/out" 2>&1 &
 job=$!
-for _ in $(seq 200); do
+for _ in $(seq 1000); do
 	pids=$(pgrep -P "$job" -f ringcheck)
 	[ "$(for x in $pids; do grep -c memfd: "/proc/$x/maps"; done 2>/dev/null | awk '$1>=4' | wc -l)" = 4 ] && break
 	sleep 0.02

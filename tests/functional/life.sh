@@ -63,6 +63,16 @@ at_once() { # at_once TRANSPORT: three jobs of 4 processes
 }
 for t in shm tcp; do check "$t: three jobs at once, each with its own sums" at_once $t; done
 
+# running PID...: until each is a rank that has met the others, known by its background thread; at most 20 s
+running() {
+	local i pid
+	for ((i = 0; i < 400; i++)); do
+		for pid in "$@"; do grep -qsx sircl "/proc/$pid/task/"*/comm || break; done
+		grep -qsx sircl "/proc/$pid/task/"*/comm && return
+		sleep 0.05
+	done
+}
+
 stopped() { # stopped TRANSPORT: 3 s, far beyond the time at which silence makes a lane suspect
 	local i rc=0 pids=()
 	for i in 0 1 2 3; do
@@ -70,7 +80,8 @@ stopped() { # stopped TRANSPORT: 3 s, far beyond the time at which silence makes
 			"$B/tests/ringcheck" reduce 65536 6000 >"$tmp/stop.$i" 2>&1 &
 		pids+=($!)
 	done
-	sleep 0.6
+	running "${pids[@]}"
+	sleep 0.2
 	kill -STOP "${pids[2]}" || rc=1 # still there, or nothing is shown
 	sleep 3
 	kill -CONT "${pids[2]}"

@@ -17,7 +17,9 @@
  * BYTES" (payload sent per lane).
  */
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -101,7 +103,8 @@ static void p2p(int a, int b, size_t bytes, int iters)
 
 static void *abort_soon(void *arg)
 {
-	(void)arg;
+	while (!atomic_load((atomic_bool *)arg))
+		sched_yield();
 	nanosleep(&(struct timespec){ .tv_nsec = 300 * 1000 * 1000 }, NULL);
 	must(sircl_comm_abort(comm), "abort");
 	return NULL;
@@ -126,6 +129,7 @@ static int stopped(void)
 {
 	sircl_info_t i = { .size = sizeof(i) };
 	size_t bytes = 1 << 20;
+	atomic_bool waiting = false;
 	sircl_result_t r;
 	pthread_t t;
 	pid_t pid = getpid();
@@ -140,8 +144,9 @@ static int stopped(void)
 	must(sircl_mem_alloc(comm, bytes, &p), "mem_alloc");
 	while (!is_stopped(pid))
 		nanosleep(&(struct timespec){ .tv_nsec = 1000 * 1000 }, NULL);
-	if (pthread_create(&t, NULL, abort_soon, NULL) != 0)
+	if (pthread_create(&t, NULL, abort_soon, &waiting) != 0)
 		exit(1);
+	atomic_store(&waiting, true);
 	r = sircl_recv(p, bytes, SIRCL_UINT8, 1, comm, SIRCL_HOST);
 	must(sircl_comm_query(comm, &i), "query");
 	printf("stopped: %s, %d lanes up\n", sircl_strerror(r), i.next_lanes + i.prev_lanes);

@@ -42,9 +42,9 @@ refuses() { # WORD COMMAND...: exit 2, nothing on stdout, one line on stderr tha
 	shift
 	exits 2 "$@" && [ ! -s "$tmp/out" ] && [ "$(lines "$tmp/err")" = 1 ] && grep -qF -- "$word" "$tmp/err"
 }
-gone() { # PID...: within a second
+gone() { # PID...: soon; they would live for 100 s
 	local i p left
-	for i in 1 2 3 4 5 6 7 8 9 10; do
+	for ((i = 0; i < 100; i++)); do
 		left=0
 		for p in "$@"; do
 			# a zombie that nobody has reaped yet has ended
@@ -58,9 +58,9 @@ gone() { # PID...: within a second
 	done
 	return 1
 }
-wait_for() { # N lines in FILE, at most 10 s
+wait_for() { # N lines in FILE, at most 20 s
 	local i
-	for ((i = 0; i < 200; i++)); do
+	for ((i = 0; i < 400; i++)); do
 		[ -f "$2" ] && [ "$(lines "$2")" -ge "$1" ] && return 0
 		sleep 0.05
 	done
@@ -166,7 +166,7 @@ if command -v script >/dev/null; then
 		done
 		sleep 0.3
 	RANK
-	{ wait_for 3 "$tmp/ready" && printf '\003' && sleep 1; } |
+	{ wait_for 3 "$tmp/ready" && printf '\003' && wait_for 3 "$tmp/got" && sleep 1; } |
 		T=$tmp timeout 30 script -qec "$SIRCL run -n 3 -- bash $tmp/rank.sh" /dev/null >/dev/null 2>&1
 	check ctrl_c_works_once is "$(sort "$tmp/got" 2>/dev/null | tr '\n' ' ')" "0 1 2 "
 	check a_terminal_is_not_read exits 0 timeout 10 script -qec "$SIRCL run -n 2 -- cat" /dev/null

@@ -11,6 +11,16 @@ lab=${SIRCL_LAB:-$$}
 ok() { p=$((p + 1)); echo "  ok   $*"; }
 bad() { f=$((f + 1)); echo "  FAIL $*"; }
 
+# running PID...: until each is a rank that has met the others, known by its background thread; at most 20 s
+running() {
+	local i pid
+	for ((i = 0; i < 400; i++)); do
+		for pid in "$@"; do grep -qsx sircl "/proc/$pid/task/"*/comm || break; done
+		grep -qsx sircl "/proc/$pid/task/"*/comm && return
+		sleep 0.05
+	done
+}
+
 declare -A pids
 start() { # start JOB TRANSPORT N PROGRAM ARGS...: N ranks by hand, since sircl run would end the others itself
 	local job=$1 transport=$2 n=$3 i
@@ -51,7 +61,8 @@ start collective-tcp tcp 3 ringcheck reduce 65536 1000000
 start send-shm shm 3 ringcheck p2p 0 1 8 100000000
 start relayed-tcp tcp 4 ringcheck p2p 0 2 100000 100000000
 start split-tcp tcp 4 splitcheck 1000 1000000
-sleep 1.2
+running "${pids[@]}"
+sleep 0.7
 kill -STOP "${pids[split-tcp.1]}"
 kill -STOP "${pids[collective-shm.2]}" "${pids[collective-tcp.0]}" "${pids[send-shm.1]}" "${pids[relayed-tcp.3]}" "${pids[relayed-tcp.1]}"
 ends collective-shm 4 2
@@ -75,6 +86,7 @@ for i in 0 1 2 3; do kill -KILL "${pids[split-tcp.$i]}"; wait "${pids[split-tcp.
 unset SIRCL_TIMEOUT
 start short-shm shm 3 ringcheck reduce 65536 3000
 start short-tcp tcp 3 ringcheck reduce 65536 3000
+for job in short-shm short-tcp; do running "${pids[$job.0]}" "${pids[$job.1]}" "${pids[$job.2]}"; done
 for _ in 1 2 3; do
 	sleep 0.2
 	kill -STOP "${pids[short-shm.1]}" "${pids[short-tcp.2]}" 2>/dev/null

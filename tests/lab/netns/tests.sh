@@ -54,11 +54,21 @@ reachable() {
 	echo $n
 }
 
+# the same where 4 should: a ping may come late on a busy machine, so up to five tries
+reachable_4() {
+	local n try
+	for try in 1 2 3 4 5; do
+		n=$(reachable "$1" "$2")
+		[ "$n" = 4 ] && break
+	done
+	echo "$n"
+}
+
 test_topology() {
 	check "rank 0 hears no fabric port of rank 2 (16 pairs)" [ "$(reachable 0 2)" = 0 ]
 	check "rank 1 hears no fabric port of rank 3 (16 pairs)" [ "$(reachable 1 3)" = 0 ]
-	check "rank 0 hears both ports of rank 1 from both of its own (4 of 16)" [ "$(reachable 0 1)" = 4 ]
-	check "a cable is one wire: rank 3 hears rank 0 from both ports (4 of 16)" [ "$(reachable 3 0)" = 4 ]
+	check "rank 0 hears both ports of rank 1 from both of its own (4 of 16)" [ "$(reachable_4 0 1)" = 4 ]
+	check "a cable is one wire: rank 3 hears rank 0 from both ports (4 of 16)" [ "$(reachable_4 3 0)" = 4 ]
 }
 
 limit_management() {
@@ -124,32 +134,44 @@ test_opposite_ranks() {
 		ranks "$tmp/p2p13" "0 1 2 3" "$build/tests/ringcheck" p2p 1 3 1000 100
 }
 
-# Over a run of large messages the kernel's byte counter of every lane must be within 5 % of ours, and the two lanes of a
-# cable, which are equal, must carry about the same.
-test_lane_counters() {
-	local r side dev l ours kernel worst=0 diff rows=0 first=0 least=50 part
+# A run of large messages: ROWS lane ends, WORST per mille between the kernel's byte counter of one and ours, LEAST percent that the
+# smaller lane of a cable carried; false if it failed
+count_lanes() {
+	local r side dev l ours kernel diff first=0 part
 	declare -A was
+	ROWS=0 WORST=0 LEAST=50
 	for r in 0 1 2 3; do for dev in n0 n1 p0 p1; do was[$r$dev]=$(counter "${PID[r]}" $dev tx_bytes); done; done
-	ranks "$tmp/count" "0 1 2 3" env SIRCL_ALGO=ring "$build/tests/ringcheck" reduce 8388608 12 || { bad "run for lane counters"; return; }
+	ranks "$tmp/count" "0 1 2 3" env SIRCL_ALGO=ring "$build/tests/ringcheck" reduce 8388608 12 || return 1
 	for r in 0 1 2 3; do
 		while read -r _ _ _ side l ours; do
 			dev=${side:0:1}$l
 			kernel=$(($(counter "${PID[r]}" "$dev" tx_bytes) - was[$r$dev]))
 			diff=$((ours ? (kernel - ours) * 1000 / ours : 1000))
-			[ ${diff#-} -gt "$worst" ] && worst=${diff#-}
-			rows=$((rows + 1))
+			[ ${diff#-} -gt "$WORST" ] && WORST=${diff#-}
+			ROWS=$((ROWS + 1))
 			if [ "$l" = 0 ]; then
 				first=$ours
 			else
 				part=$((first + ours ? first * 100 / (first + ours) : 0))
 				[ $part -gt 50 ] && part=$((100 - part))
-				[ $part -lt "$least" ] && least=$part
+				[ $part -lt "$LEAST" ] && LEAST=$part
 			fi
 			printf '    rank %d %s: ours %d, kernel %d bytes, %d per mille\n' "$r" "$dev" "$ours" "$kernel" "$diff"
 		done < <(grep ' lane ' "$tmp/count.$r")
 	done
-	check "kernel and library agree on the bytes of all 16 lane ends (worst $worst per mille)" [ $rows = 16 -a "$worst" -le 50 ]
-	check "equal lanes of a cable share its bytes (worst $least : $((100 - least)), at most 40 : 60)" [ $rows = 16 -a "$least" -ge 40 ]
+}
+
+# The kernel's counter of every lane must be within 5 % of ours, and the two lanes of a cable, which are equal, must carry about the same.
+# The machine may be busy and let a lane wait: up to three tries.
+test_lane_counters() {
+	local try
+	for try in 1 2 3; do
+		count_lanes || { bad "run for lane counters"; return; }
+		[ $ROWS = 16 ] && [ "$WORST" -le 50 ] && [ "$LEAST" -ge 40 ] && break
+		echo "    try $try: $ROWS lane ends, worst $WORST per mille, least $LEAST percent"
+	done
+	check "kernel and library agree on the bytes of all 16 lane ends (worst $WORST per mille)" [ $ROWS = 16 -a "$WORST" -le 50 ]
+	check "equal lanes of a cable share its bytes (worst $LEAST : $((100 - LEAST)), at most 40 : 60)" [ $ROWS = 16 -a "$LEAST" -ge 40 ]
 }
 
 test_permuted_ranks() {
@@ -345,7 +367,7 @@ test_two_labs() {
 test_killed_lab() {
 	SIRCL_LAB=${LAB}k SHORT_ITERS=100000 "$here/ring.sh" short >/dev/null 2>&1 &
 	local other=$! i
-	for ((i = 0; i < 100; i++)); do
+	for ((i = 0; i < 400; i++)); do
 		[ "$(of_lab "${LAB}k" | wc -l)" -gt 12 ] && break
 		sleep 0.05
 	done
@@ -353,7 +375,7 @@ test_killed_lab() {
 	check "a lab that is about to be killed runs (its processes are seen)" [ "$(of_lab "${LAB}k" | wc -l)" -gt 12 ]
 	kill -KILL $other
 	wait $other 2>/dev/null
-	for ((i = 0; i < 40; i++)); do
+	for ((i = 0; i < 200; i++)); do
 		[ -z "$(of_lab "${LAB}k")" ] && break
 		sleep 0.05
 	done

@@ -5,8 +5,10 @@
 #include <string.h>
 #include "internal.h"
 
-#define TIMEWAIT 20000000u /* ns until an id that was disconnected is told that its time of waiting is over \
-			    */
+#define TIMEWAIT \
+	20000000u /* ns until an id that was disconnected is told that its time of waiting is over \
+		   */
+#define LOOK 100000000u /* ns between two looks whether the peers' processes live */
 enum { REJ_STALE = 10, REJ_NO_SERVICE = 8 };
 
 static void fail_qp(struct fid *f)
@@ -146,7 +148,9 @@ static bool times(struct fid *f, uint64_t now, uint64_t *next)
 
 	if (first > now && first < *next)
 		*next = first;
-	if (waits && f->peer_proc < FV_PROCS && !fv_alive(f->peer_proc, f->peer_gen)) {
+	if (waits && f->peer_proc < FV_PROCS &&
+	    (fv.look ? !fv_alive(f->peer_proc, f->peer_gen)
+		     : atomic_load(&fv.s->proc[f->peer_proc].gen) != f->peer_gen)) {
 		if (f->state == ID_CONNECT || f->state == ID_ACCEPTED)
 			refused(f, RDMA_CM_EVENT_REJECTED, REJ_STALE, NULL);
 		else
@@ -173,7 +177,6 @@ static bool times(struct fid *f, uint64_t now, uint64_t *next)
 bool fv_cm_step(uint64_t now, uint64_t *next)
 {
 	struct fv_proc *me = &fv.s->proc[fv.self];
-	static uint64_t looked;
 	bool any = false;
 
 	while (atomic_load(&me->mail_head) != me->mail_tail) {
@@ -186,7 +189,9 @@ bool fv_cm_step(uint64_t now, uint64_t *next)
 		message(&m, now);
 		any = true;
 	}
-	(void)looked;
+	fv.look = now - fv.looked >= LOOK;
+	if (fv.look)
+		fv.looked = now;
 	for (struct fid *f = fv.ids; f != NULL; f = f->next)
 		any |= times(f, now, next);
 	return any;

@@ -16,6 +16,7 @@ void fakeverbs_seed(uint64_t seed)
 {
 	pthread_mutex_lock(&fv.mu);
 	fv.seed = seed;
+	fv.seeded = true;
 	fv.rng = seed * 0x9e3779b97f4a7c15u + 1;
 	pthread_mutex_unlock(&fv.mu);
 }
@@ -49,6 +50,7 @@ void fakeverbs_counts(struct fakeverbs_counts *c)
 {
 	*c = (struct fakeverbs_counts){ .rnr = atomic_load(&fv.rnr),
 					.landed = atomic_load(&fv.landed),
+					.disorder = atomic_load(&fv.disorder),
 					.dropped = atomic_load(&fv.dropped),
 					.sends = atomic_load(&fv.sends),
 					.writes = atomic_load(&fv.writes),

@@ -40,6 +40,7 @@ int fakeverbs_release(void);
 struct fakeverbs_counts {
 	uint64_t rnr; /* messages that found no receive */
 	uint64_t landed, dropped; /* pieces of WRITEs */
+	uint64_t disorder; /* pieces that landed before an earlier one of their queue pair */
 	uint64_t sends, writes; /* messages that arrived */
 	uint64_t cq_overflows, queue_full; /* posts that were refused */
 };

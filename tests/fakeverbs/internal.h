@@ -14,6 +14,7 @@
  */
 #ifndef FAKEVERBS_INTERNAL_H
 #define FAKEVERBS_INTERNAL_H
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include "fakeverbs.h"
@@ -29,6 +30,7 @@
 #define FV_SGE 16
 #define FV_INLINE 512u
 #define FV_NEVER UINT64_MAX
+#define FV_REMOTE 0x80000000u
 
 enum { MSG_REQ = 1, MSG_REP, MSG_RTU, MSG_REJ, MSG_DREQ, MSG_DREP };
 enum { CM_REQ_DATA = 56, CM_REP_DATA = 196, CM_REJ_DATA = 148 };
@@ -141,6 +143,7 @@ struct fpd {
 
 struct fmr {
 	struct ibv_mr m;
+	uint32_t key; /* lkey; the rkey has FV_REMOTE as well */
 	int access;
 	uint8_t *mem; /* where the device finds it: the same, or an alias of the same pages */
 };
@@ -294,11 +297,13 @@ struct fv {
 	double time;
 	bool pin;
 	int hold;
+	bool look, seeded;
+	uint64_t looked;
 	_Atomic uint64_t calls, fail_at;
 	_Atomic int fail_err;
 	_Atomic bool failed;
 	_Atomic int objects[K_COUNT];
-	_Atomic uint64_t rnr, landed, dropped, sends, writes, cq_overflows, queue_full;
+	_Atomic uint64_t rnr, landed, dropped, disorder, sends, writes, cq_overflows, queue_full;
 };
 extern struct fv fv;
 
@@ -310,6 +315,7 @@ void fv_slock(void);
 void fv_sunlock(void);
 void fv_bell(uint32_t proc);
 bool fv_alive(uint32_t proc, uint32_t gen);
+/* device.c */
 void fv_devices(void); /* brings the table of devices up to date; fv.mu */
 struct fdev *fv_dev_of(const uint8_t addr[16], uint32_t scope);
 void fv_dev_event(struct fv_sdev *, enum ibv_event_type);
@@ -331,17 +337,31 @@ void evq_purge(struct evq *, bool (*match)(struct evn *, void *), void (*drop)(s
 /* nic.c */
 bool fv_step(uint64_t now, uint64_t *next); /* fv.mu; true: something moved */
 void fv_qp_error(struct fqp *); /* fv.mu */
-struct fv_sqp *fv_slot(uint32_t dev, uint32_t *slot); /* fv.mu */
 bool fv_path(uint32_t a, uint32_t b); /* both ports are up */
 void cq_push(struct fcq *, const struct ibv_wc *, struct fqp *, uint32_t upto, bool send, bool solicited);
-struct fmr *fv_mr(uint32_t key);
 void fv_drop_items(struct fqp *);
+uint64_t fv_later(uint64_t now, uint64_t one_in); /* now, or once in so many times a bit after */
+void fv_sooner(uint64_t *next, uint64_t at);
+uint8_t *fv_memory(const struct fqp *, uint32_t key, bool remote, uint64_t addr, uint32_t len, int access);
+bool fv_effects(struct fqp *, uint64_t now, bool all);
+void fv_recv_failed(struct fqp *, enum ibv_wc_status, uint64_t wr_id, uint32_t upto);
+
+/* responder.c */
+bool fv_responder(struct fqp *, uint64_t now, uint64_t *next); /* fv.mu */
+
+/* queue.c */
 int fv_poll_cq(struct ibv_cq *, int, struct ibv_wc *);
 int fv_req_notify_cq(struct ibv_cq *, int);
 int fv_post_send(struct ibv_qp *, struct ibv_send_wr *, struct ibv_send_wr **);
 int fv_post_recv(struct ibv_qp *, struct ibv_recv_wr *, struct ibv_recv_wr **);
-
 /* verbs.c */
+enum ibv_mtu fv_mtu(uint32_t bytes);
+int fv_dead(struct ibv_context *);
+static inline struct fctx *ctx_of(struct ibv_context *c)
+{
+	return (struct fctx *)(void *)c;
+}
+
 struct fctx *fv_context(struct fdev *, bool of_cm); /* fv.mu */
 void fv_async(struct fctx *, enum ibv_event_type, struct fqp *, struct fcq *);
 /* cm.c; all under fv.mu */
@@ -350,6 +370,22 @@ void fv_tell(struct fid *owner, struct fid *, enum rdma_cm_event_type, int statu
 struct fid *fv_new_id(struct rdma_event_channel *, void *context, enum rdma_port_space);
 void fv_use_device(struct fid *, struct fdev *);
 void fv_answer(struct fid *, uint32_t type, int status, const void *, uint8_t len);
+void fv_send_to(struct fid *, uint32_t proc, uint32_t gen, uint32_t dev, struct fv_msg *);
+static inline struct fid *fid_of(struct rdma_cm_id *id)
+{
+	return (struct fid *)(void *)id;
+}
+static inline struct fqp *qp_of(struct fid *f)
+{
+	return (struct fqp *)(void *)f->id.qp;
+}
+static inline int fails(int err)
+{
+	errno = err;
+	return -1;
+}
+/* cm_conn.c */
+struct fv_sqp *fv_slot(uint32_t dev, uint32_t *slot);
 void fv_cm_connected(struct fid *);
 /* cm_wire.c */
 bool fv_cm_step(uint64_t now, uint64_t *next); /* fv.mu */

@@ -16,12 +16,12 @@
 
 #define LATE 200000u /* ns: what is late is late by up to this much */
 
-static uint64_t later(uint64_t now, uint64_t one_in)
+uint64_t fv_later(uint64_t now, uint64_t one_in)
 {
 	return fv.seed != 0 && fv_random(one_in) == 0 ? now + fv_random(LATE) : now;
 }
 
-static void sooner(uint64_t *next, uint64_t at)
+void fv_sooner(uint64_t *next, uint64_t at)
 {
 	if (at < *next)
 		*next = at;
@@ -35,21 +35,13 @@ bool fv_path(uint32_t a, uint32_t b)
 	       !atomic_load(&d[b].fatal);
 }
 
-struct fmr *fv_mr(uint32_t key)
-{
-	struct fmr *m = fv.mr[(key >> 8) % 4096];
-
-	return m != NULL && (m->m.lkey == key || m->m.rkey == key) ? m : NULL;
-}
-
 /* Where the device finds [addr, addr + len) of a region, NULL: not allowed. */
-static uint8_t *memory(const struct fqp *q, uint32_t key, bool remote, uint64_t addr, uint32_t len,
-		       int access)
+uint8_t *fv_memory(const struct fqp *q, uint32_t key, bool remote, uint64_t addr, uint32_t len, int access)
 {
-	struct fmr *m = fv_mr(key);
+	struct fmr *m = fv.mr[(key & ~FV_REMOTE) >> 8 & 4095];
 	uint64_t base;
 
-	if (m == NULL || (remote ? m->m.rkey : m->m.lkey) != key || m->m.pd != q->q.pd ||
+	if (m == NULL || (remote ? m->key | FV_REMOTE : m->key) != key || m->m.pd != q->q.pd ||
 	    (m->access & access) != access)
 		return NULL;
 	base = (uintptr_t)m->m.addr;
@@ -112,7 +104,7 @@ static void send_done(struct fqp *q, enum ibv_wc_status status)
 		cq_push((struct fcq *)(void *)q->q.send_cq, &wc, q, q->sq_una, true, false);
 }
 
-static void recv_failed(struct fqp *q, enum ibv_wc_status status, uint64_t wr_id, uint32_t upto)
+void fv_recv_failed(struct fqp *q, enum ibv_wc_status status, uint64_t wr_id, uint32_t upto)
 {
 	struct ibv_wc wc = failed(wr_id, status, q->q.qp_num);
 
@@ -132,7 +124,7 @@ static void item_pop(struct fqp *q)
 }
 
 /* What took effect, in order, up to the first that has not. */
-static bool effects(struct fqp *q, uint64_t now, bool all)
+bool fv_effects(struct fqp *q, uint64_t now, bool all)
 {
 	bool any = false;
 	struct fitem *i;
@@ -160,7 +152,7 @@ void fv_drop_items(struct fqp *q)
 		if (i->kind == ITEM_PIECE && !i->landed)
 			atomic_fetch_add(&fv.dropped, 1);
 		if (i->kind == ITEM_RECV && atomic_load(&q->state) == IBV_QPS_ERR)
-			recv_failed(q, IBV_WC_WR_FLUSH_ERR, i->wc.wr_id, i->upto);
+			fv_recv_failed(q, IBV_WC_WR_FLUSH_ERR, i->wc.wr_id, i->upto);
 		item_pop(q);
 	}
 }
@@ -171,13 +163,13 @@ void fv_qp_error(struct fqp *q)
 		return;
 	atomic_store(&q->state, IBV_QPS_ERR);
 	if (q->peer != NULL)
-		effects(q, 0, true);
+		fv_effects(q, 0, true);
 	atomic_store(&q->s->state, IBV_QPS_ERR);
 	fv_drop_items(q);
 	if (q->rx_active)
 		q->rq_cur--; /* taken, but not complete */
 	q->rx_active = false;
-	q->flush_due = later(fv_now(), 2);
+	q->flush_due = fv_later(fv_now(), 2);
 	fv_bell(fv.self);
 	if (q->peer != NULL)
 		fv_bell(q->peer->proc);
@@ -188,7 +180,7 @@ static bool flush(struct fqp *q, uint64_t now, uint64_t *next)
 	bool any = false;
 
 	if (now < q->flush_due) {
-		sooner(next, q->flush_due);
+		fv_sooner(next, q->flush_due);
 		return false;
 	}
 	while (q->sq_una != atomic_load_explicit(&q->sq_head, memory_order_acquire)) {
@@ -199,7 +191,7 @@ static bool flush(struct fqp *q, uint64_t now, uint64_t *next)
 	while (q->rq_cur != atomic_load_explicit(&q->rq_head, memory_order_acquire)) {
 		struct frwqe *w = &q->rq[q->rq_cur++ % q->cap.max_recv_wr];
 
-		recv_failed(q, IBV_WC_WR_FLUSH_ERR, w->wr_id, q->rq_cur);
+		fv_recv_failed(q, IBV_WC_WR_FLUSH_ERR, w->wr_id, q->rq_cur);
 		any = true;
 	}
 	return any;
@@ -221,7 +213,7 @@ static bool gather(struct fqp *q, struct fwqe *w, uint32_t off, uint32_t n, uint
 			continue;
 		}
 		part = len - off < n ? len - off : n;
-		from = memory(q, w->sge[i].lkey, false, w->sge[i].addr + off, part, 0);
+		from = fv_memory(q, w->sge[i].lkey, false, w->sge[i].addr + off, part, 0);
 		if (from == NULL)
 			return false;
 		memcpy(to, from, part);
@@ -237,7 +229,7 @@ static bool emit(struct fqp *q, struct fwqe *w)
 {
 	struct fv_sqp *s = q->s;
 	uint64_t head = atomic_load_explicit(&s->head, memory_order_relaxed);
-	uint64_t tail = atomic_load_explicit(&s->tail, memory_order_acquire); /* partner: responder() */
+	uint64_t tail = atomic_load_explicit(&s->tail, memory_order_acquire); /* partner: fv_responder() */
 	uint32_t n = w->len - w->off < FV_PACKET ? w->len - w->off : FV_PACKET;
 	uint32_t need = (uint32_t)sizeof(struct fv_packet) + ((n + 7) & ~7u), left = FV_RING - head % FV_RING;
 	struct fv_packet *p;
@@ -267,7 +259,7 @@ static bool emit(struct fqp *q, struct fwqe *w)
 				 .rkey = w->rkey,
 				 .raddr = w->raddr + w->off };
 	w->off += n;
-	atomic_store_explicit(&s->head, head + need, memory_order_release); /* partner: responder() */
+	atomic_store_explicit(&s->head, head + need, memory_order_release); /* partner: fv_responder() */
 	if (p->last)
 		q->sq_cur++;
 	return true;
@@ -316,9 +308,9 @@ static bool requester(struct fqp *q, uint64_t now, uint64_t *next)
 	if (path && now >= q->ack_due) {
 		any = acknowledged(q, &gone);
 		if (any)
-			q->ack_due = later(now, 4);
+			q->ack_due = fv_later(now, 4);
 	} else if (path) {
-		sooner(next, q->ack_due);
+		fv_sooner(next, q->ack_due);
 	}
 	if (atomic_load(&q->state) == IBV_QPS_ERR)
 		return true;
@@ -332,12 +324,12 @@ static bool requester(struct fqp *q, uint64_t now, uint64_t *next)
 			fv_qp_error(q);
 			return true;
 		}
-		sooner(next, q->stalled + limit);
+		fv_sooner(next, q->stalled + limit);
 		return any;
 	}
 	q->stalled = 0;
 	if (now < q->tx_due) {
-		sooner(next, q->tx_due);
+		fv_sooner(next, q->tx_due);
 		return any;
 	}
 	while (q->sq_cur != head) {
@@ -358,234 +350,8 @@ static bool requester(struct fqp *q, uint64_t now, uint64_t *next)
 		break;
 	}
 	if (any)
-		q->tx_due = later(now, 8);
+		q->tx_due = fv_later(now, 8);
 	return any;
-}
-
-/* ---- responder ---- */
-static void refuse(struct fqp *q, uint32_t msn, enum ibv_wc_status theirs)
-{
-	atomic_store(&q->s->nak_msn, msn);
-	atomic_store(&q->s->nak, theirs);
-	if (theirs == IBV_WC_REM_ACCESS_ERR)
-		fv_async(q->ctx, IBV_EVENT_QP_ACCESS_ERR, q, NULL);
-	fv_qp_error(q);
-}
-
-static bool land(struct fqp *q, struct fitem *i)
-{
-	uint8_t *to = memory(q, i->rkey, true, i->addr, i->len, IBV_ACCESS_REMOTE_WRITE);
-
-	if (to == NULL)
-		return false;
-	memcpy(to, i->data, i->len);
-	i->landed = true;
-	atomic_fetch_add(&fv.landed, 1);
-	return true;
-}
-
-static bool settle(struct fqp *q, uint64_t now, uint64_t *next)
-{
-	bool any = false;
-
-	for (struct fitem *i = q->items; i != NULL; i = i->next) {
-		if (i->held)
-			continue;
-		if (i->due > now) {
-			sooner(next, i->due);
-		} else if (i->kind == ITEM_PIECE && !i->landed) {
-			if (!land(q, i)) { /* deregistered meanwhile */
-				refuse(q, i->msn, IBV_WC_REM_ACCESS_ERR);
-				return true;
-			}
-			any = true;
-		}
-	}
-	return effects(q, now, false) || any;
-}
-
-static struct fitem *item_add(struct fqp *q, int kind, const struct fv_packet *p, uint32_t bytes)
-{
-	struct fitem *i = calloc(1, sizeof(*i) + bytes);
-
-	if (i == NULL)
-		fv_die("out of memory");
-	i->kind = kind;
-	i->msn = p->msn;
-	*q->items_end = i;
-	q->items_end = &i->next;
-	q->nitems++;
-	return i;
-}
-
-static void add_pieces(struct fqp *q, const struct fv_packet *p, uint64_t now)
-{
-	const uint8_t *from = (const void *)(p + 1);
-	uint32_t off = 0;
-
-	while (off < p->bytes) {
-		uint32_t n = p->bytes - off;
-		struct fitem *i;
-
-		if (fv.seed != 0 && n > 1 && fv_random(2) == 0)
-			n = (uint32_t)fv_random(n - 1) + 1;
-		i = item_add(q, ITEM_PIECE, p, n);
-		i->due = later(now, 6);
-		i->held = q->rx_hold;
-		i->rkey = p->rkey;
-		i->addr = p->raddr + off;
-		i->len = n;
-		memcpy(i->data, from + off, n);
-		off += n;
-	}
-}
-
-static bool scatter(struct fqp *q, const struct frwqe *w, uint32_t off, const uint8_t *from, uint32_t n)
-{
-	for (int i = 0; i < w->nsge && n > 0; i++) {
-		uint32_t len = w->sge[i].length, part;
-		uint8_t *to;
-
-		if (off >= len) {
-			off -= len;
-			continue;
-		}
-		part = len - off < n ? len - off : n;
-		to = memory(q, w->sge[i].lkey, false, w->sge[i].addr + off, part, IBV_ACCESS_LOCAL_WRITE);
-		if (to == NULL)
-			return false;
-		memcpy(to, from, part);
-		from += part;
-		n -= part;
-		off = 0;
-	}
-	return true;
-}
-
-/* A receive for the message; false: none posted, the sender waits. */
-static bool take_receive(struct fqp *q, const struct fv_packet *p, uint64_t now, uint64_t *next)
-{
-	uint32_t retries = atomic_load(&q->peer->rnr_retry);
-
-	if (q->rq_cur != atomic_load_explicit(&q->rq_head, memory_order_acquire)) {
-		q->rq_cur++;
-		q->rnr = false;
-		return true;
-	}
-	if (!q->rnr) {
-		q->rnr = true;
-		q->rnr_since = now;
-		atomic_fetch_add(&fv.rnr, 1);
-	}
-	if (retries < 7) {
-		uint64_t until = q->rnr_since + (uint64_t)(10e6 * (retries + 1) * fv.time);
-
-		if (now >= until)
-			refuse(q, p->msn, IBV_WC_RNR_RETRY_EXC_ERR);
-		else
-			sooner(next, until);
-	}
-	return false;
-}
-
-static void complete_message(struct fqp *q, const struct fv_packet *p, uint64_t now, bool receives)
-{
-	struct fitem *recv = NULL;
-	bool ack_first = fv_random(2) == 0;
-
-	if (ack_first)
-		item_add(q, ITEM_ACK, p, 0);
-	if (receives) {
-		struct frwqe *w = &q->rq[(q->rq_cur - 1) % q->cap.max_recv_wr];
-
-		recv = item_add(q, ITEM_RECV, p, 0);
-		recv->due = later(now, 6);
-		recv->upto = q->rq_cur;
-		recv->solicited = p->solicited;
-		recv->wc = (struct ibv_wc){ .wr_id = w->wr_id,
-					    .opcode = p->op == OP_WRITE_IMM ? IBV_WC_RECV_RDMA_WITH_IMM
-									    : IBV_WC_RECV,
-					    .byte_len = p->msg_len,
-					    .qp_num = q->q.qp_num,
-					    .src_qp = q->peer_num };
-		if (p->op == OP_WRITE_IMM || p->op == OP_SEND_IMM) {
-			recv->wc.imm_data = p->imm;
-			recv->wc.wc_flags = IBV_WC_WITH_IMM;
-		}
-	}
-	if (!ack_first)
-		item_add(q, ITEM_ACK, p, 0)->due = later(now, 8);
-}
-
-/* false: it has to wait, or the queue pair has failed */
-static bool arrive(struct fqp *q, const struct fv_packet *p, uint64_t now, uint64_t *next)
-{
-	if (p->op == OP_SEND || p->op == OP_SEND_IMM) {
-		struct frwqe *w;
-		uint64_t room = 0;
-		bool fits;
-
-		if (p->first && !take_receive(q, p, now, next))
-			return false;
-		q->rx_off = p->first ? 0 : q->rx_off;
-		q->rx_active = true;
-		w = &q->rq[(q->rq_cur - 1) % q->cap.max_recv_wr];
-		for (int i = 0; i < w->nsge; i++)
-			room += w->sge[i].length;
-		fits = room >= p->msg_len;
-		if (!fits || !scatter(q, w, q->rx_off, (const void *)(p + 1), p->bytes)) {
-			q->rx_active = false;
-			effects(q, now, true);
-			recv_failed(q, fits ? IBV_WC_LOC_PROT_ERR : IBV_WC_LOC_LEN_ERR, w->wr_id, q->rq_cur);
-			refuse(q, p->msn, fits ? IBV_WC_REM_OP_ERR : IBV_WC_REM_INV_REQ_ERR);
-			return false;
-		}
-		q->rx_off += p->bytes;
-		if (p->last) {
-			q->rx_active = false;
-			atomic_fetch_add(&fv.sends, 1);
-			complete_message(q, p, now, true);
-		}
-		return true;
-	}
-	if (p->bytes > 0 && memory(q, p->rkey, true, p->raddr, p->bytes, IBV_ACCESS_REMOTE_WRITE) == NULL) {
-		refuse(q, p->msn, IBV_WC_REM_ACCESS_ERR);
-		return false;
-	}
-	if (p->last && p->op == OP_WRITE_IMM && !take_receive(q, p, now, next))
-		return false;
-	if (p->first) {
-		q->rx_hold = fv.hold > 0 && p->msg_len > 0;
-		fv.hold -= q->rx_hold;
-	}
-	add_pieces(q, p, now);
-	if (p->last) {
-		atomic_fetch_add(&fv.writes, 1);
-		complete_message(q, p, now, p->op == OP_WRITE_IMM);
-	}
-	return true;
-}
-
-static bool responder(struct fqp *q, uint64_t now, uint64_t *next)
-{
-	struct fv_sqp *s = q->peer;
-	bool any = settle(q, now, next);
-
-	while (atomic_load(&q->state) != IBV_QPS_ERR && q->nitems < 200 && fv_path(q->s->dev, q->peer_dev)) {
-		uint64_t tail = atomic_load_explicit(&s->tail, memory_order_relaxed);
-		struct fv_packet *p = (void *)(s->ring + tail % FV_RING);
-
-		if (atomic_load(&s->num) != q->peer_num)
-			break;
-		if (atomic_load_explicit(&s->head, memory_order_acquire) == tail) /* partner: emit() */
-			break;
-		if (p->op != OP_PAD && !arrive(q, p, now, next))
-			break;
-		atomic_store_explicit(&s->tail, tail + p->total, memory_order_release); /* partner: emit() */
-		fv_bell(s->proc); /* there is room again */
-		any = true;
-	}
-	return settle(q, now, next) || any;
 }
 
 static bool device_events(void)
@@ -621,50 +387,11 @@ bool fv_step(uint64_t now, uint64_t *next)
 		uint32_t state = atomic_load(&q->state);
 
 		if (q->peer != NULL && (state == IBV_QPS_RTR || state == IBV_QPS_RTS))
-			any |= responder(q, now, next);
+			any |= fv_responder(q, now, next);
 		if (q->peer != NULL && atomic_load(&q->state) == IBV_QPS_RTS)
 			any |= requester(q, now, next);
 		if (atomic_load(&q->state) == IBV_QPS_ERR)
 			any |= flush(q, now, next);
 	}
 	return any;
-}
-
-int fakeverbs_held(void)
-{
-	uint32_t last = 0;
-	int n = 0;
-
-	fv_lock();
-	for (struct fqp *q = fv.qps; q != NULL; q = q->next) {
-		last = 0;
-		for (struct fitem *i = q->items; i != NULL; i = i->next)
-			if (i->held && !i->landed && i->msn != last) {
-				last = i->msn;
-				n++;
-			}
-	}
-	fv_unlock();
-	return n;
-}
-
-int fakeverbs_release(void)
-{
-	int n = 0;
-
-	fv_lock();
-	fv.hold = 0;
-	for (struct fqp *q = fv.qps; q != NULL; q = q->next) {
-		q->rx_hold = false;
-		for (struct fitem *i = q->items; i != NULL; i = i->next) {
-			if (!i->held)
-				continue;
-			i->held = false;
-			i->due = 0;
-			n += land(q, i);
-		}
-	}
-	fv_unlock();
-	fv_bell(fv.self);
-	return n;
 }

@@ -78,6 +78,16 @@ static inline struct rdma_cm_id *p_event(struct end *e, enum rdma_cm_event_type 
 	return id;
 }
 
+static inline void p_memory(struct end *e, struct ibv_context *c, const struct shape *s)
+{
+	e->pd = ibv_alloc_pd(c);
+	ck_assert_ptr_nonnull(e->pd);
+	e->mem = aligned_alloc(65536, P_MEM);
+	memset(e->mem, 0, P_MEM);
+	e->mr = ibv_reg_mr(e->pd, e->mem, P_MEM, s->access);
+	ck_assert_ptr_nonnull(e->mr);
+}
+
 static inline void p_objects(struct end *e, const struct shape *s)
 {
 	struct ibv_qp_init_attr a = { .qp_type = IBV_QPT_RC,
@@ -88,16 +98,12 @@ static inline void p_objects(struct end *e, const struct shape *s)
 					       .max_recv_sge = 4,
 					       .max_inline_data = 128 } };
 
-	e->pd = ibv_alloc_pd(e->id->verbs);
-	ck_assert_ptr_nonnull(e->pd);
+	if (e->pd == NULL)
+		p_memory(e, e->id->verbs, s);
 	e->ch = ibv_create_comp_channel(e->id->verbs);
 	ck_assert_ptr_nonnull(e->ch);
 	e->cq = ibv_create_cq(e->id->verbs, s->cqe, e, e->ch, 0);
 	ck_assert_ptr_nonnull(e->cq);
-	e->mem = aligned_alloc(65536, P_MEM);
-	memset(e->mem, 0, P_MEM);
-	e->mr = ibv_reg_mr(e->pd, e->mem, P_MEM, s->access);
-	ck_assert_ptr_nonnull(e->mr);
 	a.send_cq = a.recv_cq = e->cq;
 	ck_assert_int_eq(rdma_create_qp(e->id, e->pd, &a), 0);
 }
@@ -118,8 +124,8 @@ static inline void p_listen(struct pair *p)
 	ck_assert_int_ne(p->addr.sin_port, 0);
 }
 
-/* Up to the request in the hands of end 1. */
-static inline void p_request(struct pair *p, const struct shape *s, const void *data, uint8_t len, void *got)
+/* End 0, up to its request. */
+static inline void p_connect(struct pair *p, const struct shape *s, const void *data, uint8_t len)
 {
 	struct rdma_conn_param c = {
 		.private_data = data, .private_data_len = len, .retry_count = 2, .rnr_retry_count = s->rnr
@@ -135,6 +141,14 @@ static inline void p_request(struct pair *p, const struct shape *s, const void *
 	p_event(&p->e[0], RDMA_CM_EVENT_ROUTE_RESOLVED, NULL);
 	p_objects(&p->e[0], s);
 	ck_assert_int_eq(rdma_connect(p->e[0].id, &c), 0);
+}
+
+/* Up to the request in the hands of end 1. */
+static inline void p_request(struct pair *p, const struct shape *s, const void *data, uint8_t len, void *got)
+{
+	uint8_t timeout = s->timeout;
+
+	p_connect(p, s, data, len);
 	p->e[1].id = p_event(&p->e[1], RDMA_CM_EVENT_CONNECT_REQUEST, got);
 	ck_assert_int_eq(rdma_set_option(p->e[1].id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout, 1),
 			 0);
@@ -247,12 +261,17 @@ static inline void p_none(struct end *e, int ms)
 	}
 }
 
-static inline void p_ok(struct end *e, uint64_t id)
+static inline void p_is(struct end *e, uint64_t id, enum ibv_wc_status status)
 {
 	struct ibv_wc wc = p_wc(e);
 
 	ck_assert_uint_eq(wc.wr_id, id);
-	ck_assert_str_eq(ibv_wc_status_str(wc.status), ibv_wc_status_str(IBV_WC_SUCCESS));
+	ck_assert_str_eq(ibv_wc_status_str(wc.status), ibv_wc_status_str(status));
+}
+
+static inline void p_ok(struct end *e, uint64_t id)
+{
+	p_is(e, id, IBV_WC_SUCCESS);
 }
 
 static inline void p_error(struct end *e)

@@ -265,7 +265,7 @@ int verbs_send_buffer(struct verbs_lane *, struct verbs_qp *, enum verbs_wr, voi
 int verbs_post_slots(struct verbs_lane *, struct verbs_qp *); /* all of them */
 int verbs_post_some(struct verbs_lane *, struct verbs_qp *, const uint32_t *slot,
 		    int n); /* VERBS_POLL at most */
-void verbs_hello_fill(const struct verbs_lane *, struct verbs_hello *);
+void verbs_hello_fill(struct verbs_lane *, struct verbs_hello *);
 /* Takes the queue pair over. */
 void verbs_up(struct verbs_lane *, struct verbs_qp *, uint32_t epoch, const struct verbs_hello *);
 void verbs_suspect(struct verbs_lane *, bool gone, const char *fmt, ...)

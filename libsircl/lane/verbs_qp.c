@@ -121,10 +121,11 @@ int verbs_post_slots(struct verbs_lane *l, struct verbs_qp *q)
 
 /* ---- up and suspect ---- */
 
-void verbs_hello_fill(const struct verbs_lane *l, struct verbs_hello *h)
+void verbs_hello_fill(struct verbs_lane *l, struct verbs_hello *h)
 {
 	const struct verbs_region *arena = &l->region[0];
 
+	verbs_refresh_mtu(l);
 	*h = (struct verbs_hello){
 		.version = htole32(VERBS_VERSION),
 		.max_notes = htole32(l->cfg.max_notes),

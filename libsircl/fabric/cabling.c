@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Provider and ring map. On one machine the ring follows the ranks; between machines hello finds it.
+ * The ring map. On one machine the ring follows the ranks; between machines hello finds it.
  * Decisions are functions of what all ranks said in the same round, so all reach the same one in the same
  * round.
  */
@@ -79,6 +79,7 @@ static void local_map(struct start *s, int lanes)
 		m->cable[p].rank[0] = (uint16_t)p;
 		m->cable[p].rank[1] = (uint16_t)((p + 1) % n);
 		m->cable[p].nlanes = lanes;
+		m->cable[p].local = 1;
 	}
 	snprintf(m->text, sizeof(m->text), "rank order, %d lane%s per cable", lanes, lanes == 1 ? "" : "s");
 }
@@ -248,19 +249,16 @@ out:
 sircl_result_t start_cabling(struct start *s)
 {
 	const char *want = param_str(&s->ctx->params, PARAM_TRANSPORT);
-	int machines = records_machines(s->rec, s->cfg->n, s->leader);
-	bool one = machines == 1;
+	bool one;
 	int lanes = lanes_allowed(s);
 
+	s->machines = records_machines(s->rec, s->cfg->n, s->leader);
+	one = s->machines == 1;
 	if (!strcmp(want, "shm") && !one)
 		return error_set(SIRCL_BAD_CONFIG, "SIRCL_TRANSPORT=shm, but the ranks are not on one "
 						   "machine (in one network and process namespace, under "
 						   "one user): use auto or tcp");
-	s->ops = lane_provider(!strcmp(want, "tcp") || !one ? "tcp" : "shm");
 	s->devices = !one;
-	log_info(&s->ctx->log, LOG_INIT, "transport %s (SIRCL_TRANSPORT=%s, %d machine%s)%s", s->ops->name,
-		 want, machines, one ? "" : "s",
-		 one || machines == s->cfg->n || !strcmp(want, "tcp") ? "" : ", shm within a machine");
 	if (one) {
 		local_map(s, lanes ? lanes : 1);
 		log_info(&s->ctx->log, LOG_FABRIC, "%s", s->map.text);

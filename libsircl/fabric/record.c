@@ -179,6 +179,11 @@ sircl_result_t records_agree(const struct record *r, int n)
 	return SIRCL_SUCCESS;
 }
 
+bool record_same_cores(const struct record *a, const struct record *b)
+{
+	return !memcmp(a->machine + 8, b->machine + 8, 4); /* the boot id's */
+}
+
 int records_machines(const struct record *r, int n, uint16_t *leader)
 {
 	int machines = 0;

@@ -24,6 +24,8 @@ size_t record_write(const struct record *, void *buf, size_t n);
 sircl_result_t record_read(struct record *, int rank, const void *buf, size_t n);
 /* One sentence if the ranks do not fit together. The same on all ranks. */
 sircl_result_t records_agree(const struct record *, int n);
+/* Cores are shared by all ranks of one kernel, whatever their namespaces. */
+bool record_same_cores(const struct record *, const struct record *);
 /* leader[i]: the lowest rank on the machine of rank i. Returns the number of machines. */
 int records_machines(const struct record *, int n, uint16_t *leader);
 #endif

@@ -56,8 +56,20 @@ static bool domains_pair(const struct map_rank *a, const uint8_t *port, int n)
 	return true;
 }
 
+/* ports[0..n), by PCI domain. */
+static void sort_by_domain(const struct map_rank *r, uint8_t *port, int n)
+{
+	for (int i = 1; i < n; i++)
+		for (int k = i; k > 0 && r->port[port[k]].pci_domain < r->port[port[k - 1]].pci_domain; k--) {
+			uint8_t swap = port[k];
+
+			port[k] = port[k - 1];
+			port[k - 1] = swap;
+		}
+}
+
 /* Ports are in ascending interface index already (map_rank.port is). */
-static void pair_lanes(const struct build *b, struct map_cable *c, const uint8_t p[2][MAP_PORTS_MAX])
+static void pair_lanes(const struct build *b, struct map_cable *c, uint8_t p[2][MAP_PORTS_MAX])
 {
 	const struct map_rank *x = &b->r[c->rank[0]], *y = &b->r[c->rank[1]];
 	int limit = b->max_lanes > 0 && b->max_lanes < LANES_MAX ? b->max_lanes : LANES_MAX;
@@ -68,6 +80,8 @@ static void pair_lanes(const struct build *b, struct map_cable *c, const uint8_t
 		for (int k = 0; k < c->nports[1]; k++)
 			common += x->port[p[0][i]].pci_domain == y->port[p[1][k]].pci_domain;
 	if (by_domain && common > 0) {
+		/* so that lanes with the same number lie in the same domain on both cables of a machine */
+		sort_by_domain(x, p[0], c->nports[0]);
 		for (int i = 0; i < c->nports[0]; i++)
 			for (int k = 0; k < c->nports[1] && c->nlanes < limit; k++)
 				if (x->port[p[0][i]].pci_domain == y->port[p[1][k]].pci_domain) {
@@ -110,7 +124,7 @@ static void add_cable(struct build *b, int seg)
 	}
 	if (ranks != 2 || b->ncables == COLL_MAX_RANKS * 2)
 		return;
-	pair_lanes(b, &c, (const uint8_t(*)[MAP_PORTS_MAX])p);
+	pair_lanes(b, &c, p);
 	b->cable[b->ncables++] = c;
 }
 

@@ -34,27 +34,18 @@ static int position_of(const struct ring_map *m, int rank)
 	return -1;
 }
 
-/* The cable at this side, or -1. */
-static int cable_at(const struct start *s, enum link_side side)
+static const struct lane_ops *cable_ops(const struct start *s, int c)
 {
-	int p = s->f->pos, c = side == LINK_NEXT ? p : p - 1;
+	static const char *const names[] = {
+		[CLASS_SHM] = "shm", [CLASS_TCP] = "tcp", [CLASS_VERBS] = "verbs"
+	};
 
-	if (s->map.ring)
-		c = (c + s->map.n) % s->map.n;
-	return c >= 0 && c < s->map.ncables ? c : -1;
-}
-
-/* Ranks of one machine share memory, unless tcp is asked for. */
-static const struct lane_ops *cable_ops(const struct start *s, const struct map_cable *k)
-{
-	bool tcp = !strcmp(param_str(&s->ctx->params, PARAM_TRANSPORT), "tcp");
-
-	return k->local && !tcp ? lane_provider("shm") : s->ops;
+	return lane_provider(names[s->use[c].class]);
 }
 
 static sircl_result_t open_link(struct start *s, enum link_side side, size_t arena)
 {
-	int c = cable_at(s, side), end = side == LINK_NEXT ? 0 : 1, peer;
+	int c = start_cable_at(s, side), peer;
 	struct link_cfg cfg = { .ctx = s->ctx,
 				.keys = &s->f->keys,
 				.lab = s->rdv.lab,
@@ -63,7 +54,6 @@ static sircl_result_t open_link(struct start *s, enum link_side side, size_t are
 				.arena_bytes = arena,
 				.ops = chan_net_link_ops(),
 				.user = s->f->net };
-	const struct map_cable *k;
 
 	if (c < 0)
 		return SIRCL_SUCCESS;
@@ -74,14 +64,10 @@ static sircl_result_t open_link(struct start *s, enum link_side side, size_t are
 	cfg.self_rank = (uint16_t)s->cfg->rank;
 	cfg.peer_rank = s->map.rank_of[peer];
 	cfg.connects = s->f->pos < peer;
-	k = &s->map.cable[c];
-	cfg.nlanes = k->nlanes;
+	cfg.nlanes = s->map.cable[c].nlanes;
 	for (int l = 0; l < cfg.nlanes; l++) {
-		cfg.lane[l].ops = cable_ops(s, k);
-		/* the map counts the ports of the machine's first rank; they have the same names for all */
-		cfg.lane[l].dev = s->devices && !k->local
-					  ? s->rec[s->leader[s->cfg->rank]].port[k->port[end][l]].name
-					  : NULL;
+		cfg.lane[l].ops = cable_ops(s, c);
+		cfg.lane[l].dev = start_netdev(s, side, l);
 	}
 	CHECK(link_open(&cfg, &s->f->link[side]));
 	chan_net_set_link(s->f->net, side, s->f->link[side]);
@@ -164,13 +150,30 @@ static bool links_up(void *arg)
 	return true;
 }
 
+/* What else could be wrong with a cable, depending on what carries it. */
+static const char *suspicion(const struct start *s, enum link_side side, int c, char *buf, size_t n)
+{
+	const struct rank_offer *o = &s->offer[s->cfg->rank];
+	size_t at;
+
+	if (s->use[c].class != CLASS_VERBS)
+		return "does a firewall block it?";
+	at = (size_t)snprintf(buf, n, "is RoCE between the two whole (`rdma link`, and ib_write_bw -d");
+	for (int l = 0; l < s->map.cable[c].nlanes && at < n; l++)
+		at += (size_t)snprintf(buf + at, n - at, "%s %s", l ? "," : "", o->side[side].lane[l].device);
+	if (at < n)
+		snprintf(buf + at, n - at, ")? SIRCL_TRANSPORT=tcp does without");
+	return buf;
+}
+
 /* Engine locked. */
 static sircl_result_t look_at_links(struct start *s)
 {
 	for (int side = 0; side < LINK_SIDES; side++) {
 		const struct link *l = s->f->link[side];
-		int c = cable_at(s, (enum link_side)side), peer;
+		int c = start_cable_at(s, (enum link_side)side), peer;
 		struct link_stats st;
+		char buf[300];
 
 		if (!l)
 			continue;
@@ -182,13 +185,16 @@ static sircl_result_t look_at_links(struct start *s)
 			return error_set(SIRCL_TIMEOUT,
 					 "rank %d: no lane of cable %d to rank %d (%s) came up within the "
 					 "limit (%d lanes, %s); is that process "
-					 "alive, does a firewall block it?",
+					 "alive, %s",
 					 s->cfg->rank, c, peer, s->rec[peer].host, st.lanes,
-					 cable_ops(s, &s->map.cable[c])->name);
+					 cable_ops(s, c)->name,
+					 suspicion(s, (enum link_side)side, c, buf, sizeof(buf)));
 		if (link_state(l) == LINK_DEGRADED)
 			log_warn(&s->ctx->log,
-				 "rank %d: cable %d to rank %d (%s): only %d of %d lanes are up",
-				 s->cfg->rank, c, peer, s->rec[peer].host, st.lanes_up, st.lanes);
+				 "rank %d: cable %d to rank %d (%s): only %d of %d lanes are up (%s); %s",
+				 s->cfg->rank, c, peer, s->rec[peer].host, st.lanes_up, st.lanes,
+				 cable_ops(s, c)->name,
+				 suspicion(s, (enum link_side)side, c, buf, sizeof(buf)));
 	}
 	return SIRCL_SUCCESS;
 }
@@ -216,9 +222,7 @@ static int ranks_here(const struct start *s)
 	int n = 0;
 
 	for (int i = 0; i < s->cfg->n; i++)
-		/* cores are shared by all ranks of one kernel, whatever their namespaces: host name and boot
-		 * say so */
-		n += !memcmp(s->rec[i].machine + 8, s->rec[s->cfg->rank].machine + 8, 4);
+		n += record_same_cores(&s->rec[i], &s->rec[s->cfg->rank]);
 	return n;
 }
 
@@ -232,6 +236,8 @@ sircl_result_t start_links(struct start *s)
 				    .user = s->cfg->user,
 				    .rank_of = s->f->rank_of };
 	struct engine_cfg eng = { .ctx = s->ctx, .background = true, .ranks_here = s->f->ranks_here };
+	cpu_set_t cpus;
+	bool bind;
 	size_t arena;
 	uint8_t buf[2 + 2 * LANES_MAX * (2 + sizeof(((struct lane_addr *)0)->b))];
 	struct wire w = wire_over(buf, sizeof(buf));
@@ -240,6 +246,8 @@ sircl_result_t start_links(struct start *s)
 	CHECK(chan_net_create(&net, &s->f->net));
 	CHECK(open_link(s, LINK_NEXT, arena));
 	CHECK(open_link(s, LINK_PREV, arena));
+	if (s->f->link[LINK_NEXT] && !start_lanes_beside(s))
+		link_beside(s->f->link[LINK_NEXT], NULL);
 	write_addr(&w, s->f->link[LINK_NEXT]);
 	write_addr(&w, s->f->link[LINK_PREV]);
 	if (s->map.ncables)
@@ -254,6 +262,9 @@ sircl_result_t start_links(struct start *s)
 		CHECK(link_connect(s->f->link[side], &t, &a));
 	}
 	eng.net = s->f->net;
+	CHECK(start_placement(s, &cpus, &bind));
+	if (bind)
+		eng.cpus = &cpus;
 	CHECK(engine_create(&eng, &s->f->engine));
 	CHECK(wait_links(s));
 	return s->map.ncables ? rdv_round(&s->rdv, "", 0) /* everybody is up */ : SIRCL_SUCCESS;
@@ -285,7 +296,8 @@ static sircl_result_t run_steps(struct start *s)
 	f->ring = s->map.ring;
 	f->pos = position_of(&s->map, s->cfg->rank);
 	memcpy(f->rank_of, s->map.rank_of, sizeof(f->rank_of));
-	f->class = !strcmp(s->ops->name, "shm") ? CLASS_SHM : CLASS_TCP;
+	CHECK(start_providers(s));
+	f->class = provider_class(s->use, s->map.ncables);
 	f->ranks_here = ranks_here(s);
 	return start_links(s);
 }
@@ -294,7 +306,6 @@ static sircl_result_t run_steps(struct start *s)
 static sircl_result_t start_alone(struct start *s)
 {
 	s->map.n = 1;
-	s->ops = lane_provider("shm");
 	s->f->class = CLASS_SHM;
 	s->f->ranks_here = 1;
 	return start_links(s);
@@ -331,6 +342,7 @@ sircl_result_t fabric_start(const struct fabric_cfg *cfg, struct fabric **out)
 		}
 		rdv_leave(&s->rdv);
 	}
+	inventory_free(s->inventory);
 	free(s);
 	if (ret != SIRCL_SUCCESS) {
 		struct sircl_error e = *error_last();

@@ -159,8 +159,11 @@ fail:
 
 void link_beside(struct link *a, struct link *b)
 {
+	if (a->other)
+		a->other->other = NULL;
 	a->other = b;
-	b->other = a;
+	if (b)
+		b->other = a;
 }
 
 void link_close(struct link *l)

@@ -106,7 +106,7 @@ void link_local_addr(const struct link *, struct link_addr *);
 /*
  * Two links of one machine whose lanes with the same number share something on the way to the wire (on a
  * Spark the x4 of a PCI domain): each then prefers lanes on which the other has less under way. One
- * thread drives both. Ends when either is closed.
+ * thread drives both. Ends when either is closed, or with NULL for the second.
  */
 void link_beside(struct link *, struct link *);
 /* Starts connecting all lanes; the link is LINK_UP when all are up, LINK_DEGRADED when at least one is. */

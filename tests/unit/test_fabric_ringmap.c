@@ -100,6 +100,25 @@ START_TEST(lanes_pair_by_domain_even_if_indices_are_swapped_at_one_end)
 }
 END_TEST
 
+/* Lane i of both cables of every machine is in the same domain, whatever the order of its interfaces. */
+START_TEST(lanes_with_the_same_number_lie_in_the_same_domain_on_all_cables)
+{
+	struct ring_map m;
+	int o[] = { 0, 1, 2 };
+
+	ring_in_order(o, 3);
+	for (int k = 0; k < 2 * LANES; k++)
+		r[1].port[k].pci_domain = (uint32_t)((k + 1) % LANES * 2);
+	ck_assert_int_eq(ring_map_build(r, 3, 0, true, &m), SIRCL_SUCCESS);
+	for (int c = 0; c < 3; c++)
+		for (int l = 0; l < LANES; l++)
+			for (int end = 0; end < 2; end++)
+				ck_assert_int_eq(
+					r[m.cable[c].rank[end]].port[m.cable[c].port[end][l]].pci_domain,
+					l * 2);
+}
+END_TEST
+
 START_TEST(unknown_domains_pair_by_index_and_lanes_can_be_capped)
 {
 	struct ring_map m;
@@ -341,6 +360,7 @@ int main(void)
 	suite_add_tcase(s, t);
 	tcase_add_test(t, ring_order_follows_the_cables_for_any_permutation);
 	tcase_add_test(t, lanes_pair_by_domain_even_if_indices_are_swapped_at_one_end);
+	tcase_add_test(t, lanes_with_the_same_number_lie_in_the_same_domain_on_all_cables);
 	tcase_add_test(t, unknown_domains_pair_by_index_and_lanes_can_be_capped);
 	tcase_add_test(t, missing_cable_makes_a_line_that_begins_at_the_lower_end);
 	tcase_add_test(t, two_ranks_with_one_cable_are_a_line_with_two_a_ring);

@@ -25,7 +25,8 @@ struct start {
 	struct inventory *inventory; /* this machine's RDMA ports; NULL: not looked at */
 	struct rank_offer offer[COLL_MAX_RANKS]; /* once providers are chosen: of the lanes in use */
 	struct cable_use use[COLL_MAX_RANKS];
-	char loopback[16]; /* netdev of verbs lanes within this machine; "": the first that can */
+	char loopback[LANES_MAX][16]; /* netdevs of verbs lanes within this machine, in turns */
+	int nloopback;
 };
 
 /* Where the rendezvous is and with which keys; serves it if this rank must. */

@@ -35,7 +35,8 @@ const char *start_netdev(const struct start *s, enum link_side side, int lane)
 
 	if (p)
 		return p->name;
-	return c >= 0 && s->use[c].class == CLASS_VERBS && s->loopback[0] ? s->loopback : NULL;
+	return c >= 0 && s->use[c].class == CLASS_VERBS && s->nloopback ? s->loopback[lane % s->nloopback]
+									: NULL;
 }
 
 bool start_lanes_beside(const struct start *s)
@@ -98,10 +99,10 @@ static void leave_out(struct lane_offer *o, const struct filter *f)
 	snprintf(o->why_not, sizeof(o->why_not), "%s=%.60s leaves out %s", f->name, f->text, o->device);
 }
 
-/* netdev NULL: the first that can. Fails on what is wrong whatever the other end can: parameters. */
+/* Fails on what is wrong whatever the other end can: parameters. */
 static sircl_result_t ask(const struct start *s, const char *netdev, struct filter *f, struct lane_offer *o)
 {
-	const struct rdma_port *known = netdev && s->inventory ? inventory_find(s->inventory, netdev) : NULL;
+	const struct rdma_port *known = s->inventory ? inventory_find(s->inventory, netdev) : NULL;
 	struct rdma_port found = { .port = 0 };
 	struct verbs_port v = { .port = 0 };
 	sircl_result_t ret;
@@ -132,26 +133,49 @@ static sircl_result_t ask(const struct start *s, const char *netdev, struct filt
 	return SIRCL_SUCCESS;
 }
 
-/* Verbs lanes within this machine: through one device, there and back. */
-static sircl_result_t ask_loopback(struct start *s, struct filter *f, struct lane_offer *o)
+/* Whether the offer's device is one of the first n. */
+static bool offered(const struct lane_offer *o, const struct lane_offer *of, int n)
+{
+	for (int i = 0; i < n; i++)
+		if (!strcmp(of[i].device, o->device) && of[i].port == o->port)
+			return true;
+	return false;
+}
+
+/*
+ * Verbs lanes within this machine: there and back through one device, each lane through another one as far as
+ * there are any. The loopback interface comes last: where it leads to a device, that has another name as
+ * well.
+ */
+static sircl_result_t ask_loopback(struct start *s, struct filter *f, struct lane_offer *lane, int n)
 {
 	struct iface list[IFACES_MAX];
-	int n;
+	struct sircl_error first = { .code = SIRCL_SUCCESS };
+	struct lane_offer o, no = { .why_not = "no interface is up" };
+	int ports, found = 0;
 
-	s->loopback[0] = '\0';
-	if (!*f->text)
-		return ask(s, NULL, f, o);
-	CHECK(ifaces_read(list, IFACES_MAX, &n, "/sys"));
-	snprintf(o->why_not, sizeof(o->why_not), "no interface is up");
-	for (int i = 0; i < n; i++) {
-		if (!list[i].up)
+	CHECK(ifaces_read(list, IFACES_MAX, &ports, "/sys"));
+	for (int i = 0; i < 2 * ports && found < n; i++) {
+		const struct iface *p = &list[i % ports];
+
+		if (!p->up || p->loopback != (i >= ports))
 			continue;
-		CHECK(ask(s, list[i].name, f, o));
-		if (o->verbs) {
-			memcpy(s->loopback, list[i].name, sizeof(s->loopback));
-			return SIRCL_SUCCESS;
+		if (ask(s, p->name, f, &o) != SIRCL_SUCCESS) { /* the parameter may fit another device */
+			if (first.code == SIRCL_SUCCESS)
+				first = *error_last();
+		} else if (!o.verbs) {
+			if (!no.device[0])
+				no = o;
+		} else if (!offered(&o, lane, found)) {
+			memcpy(s->loopback[found], p->name, sizeof(p->name));
+			lane[found++] = o;
 		}
 	}
+	s->nloopback = found;
+	if (!found && first.code != SIRCL_SUCCESS)
+		return error_again(&first);
+	for (int l = found; l < n; l++)
+		lane[l] = found ? lane[l % found] : no;
 	return SIRCL_SUCCESS;
 }
 
@@ -170,16 +194,11 @@ static sircl_result_t ask_all(struct start *s, struct rank_offer *mine)
 		if (!k || (k->local && want != WANT_VERBS))
 			continue;
 		mine->side[side].nlanes = k->nlanes;
-		for (int l = 0; l < k->nlanes; l++) {
-			struct lane_offer *o = &mine->side[side].lane[l];
-
-			if (k->local && l > 0)
-				*o = mine->side[side].lane[0];
-			else if (k->local)
-				CHECK(ask_loopback(s, &f, o));
-			else
-				CHECK(ask(s, start_netdev(s, (enum link_side)side, l), &f, o));
-		}
+		if (k->local)
+			CHECK(ask_loopback(s, &f, mine->side[side].lane, k->nlanes));
+		for (int l = 0; l < k->nlanes && !k->local; l++)
+			CHECK(ask(s, start_netdev(s, (enum link_side)side, l), &f,
+				  &mine->side[side].lane[l]));
 	}
 	return filter_check(s, &f);
 }

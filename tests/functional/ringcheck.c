@@ -10,6 +10,8 @@
  *
  * ringcheck stay: creates, prints the facts, destroys.
  *
+ * ringcheck idle SECONDS: creates, sleeps, prints "rank R idle: X % of a core" and destroys.
+ *
  * ringcheck stopped: rank 1 stops itself; rank 0 waits for a message of it into memory that it may write to,
  * and is aborted. The memory must be its own again before the call returns.
  *
@@ -157,6 +159,28 @@ static int stopped(void)
 	return 0;
 }
 
+static double cpu_seconds(void)
+{
+	struct timespec t;
+
+	if (clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t) != 0)
+		exit(1);
+	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* What a communicator costs that nobody uses: heartbeats, and all threads of this process. */
+static void idle(int seconds)
+{
+	double t;
+
+	must(sircl_barrier(comm, SIRCL_HOST), "barrier"); /* the start of the others is over */
+	nanosleep(&(struct timespec){ .tv_nsec = 300 * 1000 * 1000 }, NULL);
+	t = cpu_seconds();
+	nanosleep(&(struct timespec){ .tv_sec = seconds }, NULL);
+	printf("rank %d idle: %.2f %% of a core\n", rank, (cpu_seconds() - t) * 100 / seconds);
+	must(sircl_barrier(comm, SIRCL_HOST), "barrier");
+}
+
 static void report(void)
 {
 	sircl_info_t i = { .size = sizeof(i) };
@@ -199,9 +223,11 @@ int main(int argc, char **argv)
 		reduce((size_t)atoll(argv[2]), atoi(argv[3]));
 	else if (!strcmp(mode, "p2p") && argc == 6)
 		p2p(atoi(argv[2]), atoi(argv[3]), (size_t)atoll(argv[4]), atoi(argv[5]));
+	else if (!strcmp(mode, "idle") && argc == 3 && atoi(argv[2]) > 0)
+		idle(atoi(argv[2]));
 	else if (strcmp(mode, "stay")) {
-		fprintf(stderr,
-			"usage: ringcheck reduce BYTES ITERS | p2p A B BYTES ITERS | stay | stopped\n");
+		fprintf(stderr, "usage: ringcheck reduce BYTES ITERS | p2p A B BYTES ITERS | idle SECONDS | "
+				"stay | stopped\n");
 		return 2;
 	}
 	report();

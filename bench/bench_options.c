@@ -37,7 +37,7 @@ void options_help(FILE *to)
 	      "  -r, --root RANK|all       root of broadcast, reduce, gather, scatter (0)\n"
 	      "      --ranks N             start N ranks on this machine (else: those of sircl run)\n"
 	      "      --lanes N             lanes per cable (SIRCL_LANES)\n"
-	      "      --transport NAME      auto, shm, tcp (SIRCL_TRANSPORT)\n"
+	      "      --transport NAME      auto, shm, tcp, verbs (SIRCL_TRANSPORT)\n"
 	      "      --algo NAME           auto, exchange, ring, .. (SIRCL_ALGO; see sircl params)\n"
 	      "      --memory alloc|plain  buffers from sircl_mem_alloc, or from malloc (alloc)\n"
 	      "      --rotate N            N pairs of buffers that take turns, so that none is warm (1)\n"

@@ -16,7 +16,7 @@ static const struct command {
 	const char *help, *arguments;
 } commands[] = {
 	{ "run", cmd_run, "starts the ranks of a job on this machine",
-	  "-n N [--lanes L] [--transport shm|tcp] -- COMMAND [ARGUMENT]..." },
+	  "-n N [--lanes L] [--transport shm|tcp|verbs] -- COMMAND [ARGUMENT]..." },
 	{ "params", cmd_params, "shows every parameter, its value and where that comes from", "[--json]" },
 	{ "keygen", cmd_keygen, "makes a key file for a job that spans machines", "FILE" },
 	{ "version", cmd_version, "prints the version", "" },

@@ -225,8 +225,10 @@ sircl_result_t sircl_mem_free(sircl_comm_t comm, void *ptr);
 
 /*
  * Makes the caller's memory [ptr, ptr + bytes) reachable without staging. It must stay mapped until
- * sircl_deregister (or destroy). Ranges of one communicator must not overlap. There is no implicit
- * registration.
+ * sircl_deregister (or destroy): a network card keeps the pages that it was given, so memory that is freed,
+ * or mapped anew at the same address, before it is deregistered gives wrong data without an error. Over RoCE
+ * lanes it counts against the limit on locked memory (ulimit -l). Ranges of one communicator must not
+ * overlap. There is no implicit registration: memory that was never registered may come and go between calls.
  */
 sircl_result_t sircl_register(sircl_comm_t comm, void *ptr, size_t bytes);
 sircl_result_t sircl_deregister(sircl_comm_t comm, void *ptr);

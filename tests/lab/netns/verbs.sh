@@ -15,6 +15,12 @@ verbs_ranks() {
 
 cables() { sed -n 's/.* \(cable [0-9]*: [a-z]*, [0-9]* lanes\).*/\1/p' "$1" | sort -u | paste -sd' '; } # of one rank's log
 
+cut_rdma() { # cut_rdma DEV LOG: on machine 0, once the communicator of that log is up; the netdev stays up
+	for _ in $(seq 400); do grep -qs 'communicator .* is up' "$2" && break; sleep 0.05; done
+	sleep 0.5
+	in_ns "${PID[0]}" env SIRCL_LAB="$LAB" "$build/tests/fakeverbs/fakectl" cut "fake_$1"
+}
+
 test_verbs_lanes() {
 	local all="cable 0: verbs, 2 lanes cable 1: verbs, 2 lanes cable 2: verbs, 2 lanes cable 3: verbs, 2 lanes" r said fenced
 	if [ ! -e "$build/tests/fakeverbs/libibverbs.so.1" ]; then
@@ -44,13 +50,11 @@ test_verbs_lanes() {
 			[ "$(cat "$tmp"/forced.? | grep -o 'create: .*SIRCL_TRANSPORT=verbs, but cable 1 between .* rank 2 .*, port p0: .*' | sort -u | wc -l)" = 1 ]
 	fi
 
-	( sleep 2.5; in_ns "${PID[0]}" env SIRCL_LAB="$LAB" "$build/tests/fakeverbs/fakectl" cut fake_n0 ) &
+	rm -f "$tmp"/vcut.*
+	cut_rdma n0 "$tmp/vcut.0" &
 	check "an RDMA port goes down in mid-run: all sums are right" \
 		verbs_ranks "$tmp/vcut" "0 1 2 3" '' "$build/tests/ringcheck" reduce 262144 "${VERBS_CUT_ITERS:-1500}"
 	wait $!
-	in_ns_do "${PID[0]}" env SIRCL_LAB="$LAB" "$build/tests/fakeverbs/fakectl" mend fake_n0
 	fenced=$(grep -c 'lane 0 (verbs n0, cable 0) epoch 1 is fenced' "$tmp/vcut.0")
 	check "and its lane was fenced on the way ($fenced)" [ "$fenced" = 1 ]
 }
-
-in_ns_do() { ( in_ns "$@" ); }

@@ -320,7 +320,10 @@ static void incoming(struct verbs_lane *l, struct rdma_cm_id *id, const uint8_t 
 		err = verbs_post_buffer(l, &h->qp, WR_HELLO_IN, h->in, VERBS_HS_BUF);
 	if (err) {
 		l->lib->cm.rdma_reject(id, NULL, 0);
-		fail_errno(l, h, "making a queue pair for the peer", err);
+		if (err == ENOMEM)
+			fail_errno(l, h, "making a queue pair for the peer", err);
+		else /* it has hung up already */
+			verbs_hs_fail(l, h, false, NULL);
 		return;
 	}
 	set_timeout(l, id);

@@ -131,12 +131,13 @@ void fv_use_device(struct fid *f, struct fdev *d)
 	f->id.port_num = 1;
 }
 
-void fv_send_to(struct fid *f, uint32_t proc, uint32_t gen, uint32_t dev, struct fv_msg *m)
+bool fv_send_to(struct fid *f, uint32_t proc, uint32_t gen, uint32_t dev, struct fv_msg *m)
 {
 	struct fv_proc *p = &fv.s->proc[proc];
+	bool there = false;
 
 	if (!fv_path(f->ctx->dev->index, dev))
-		return; /* lost on the way */
+		return false; /* lost on the way */
 	m->from_proc = fv.self;
 	m->from_gen = atomic_load(&fv.s->proc[fv.self].gen);
 	m->from = f->num;
@@ -148,10 +149,12 @@ void fv_send_to(struct fid *f, uint32_t proc, uint32_t gen, uint32_t dev, struct
 		if (head - p->mail_tail < FV_MAIL) {
 			p->mail[head % FV_MAIL] = *m;
 			atomic_store(&p->mail_head, head + 1);
+			there = true;
 		}
 	}
 	fv_sunlock();
 	fv_bell(proc);
+	return there;
 }
 
 void fv_answer(struct fid *f, uint32_t type, int status, const void *data, uint8_t len)

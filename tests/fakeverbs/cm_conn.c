@@ -5,8 +5,6 @@
 #include <string.h>
 #include "internal.h"
 
-#define UNREACHABLE 1000000000u /* ns until a request that is not answered has failed */
-
 /* ---- queue pairs ---- */
 struct fv_sqp *fv_slot(uint32_t dev, uint32_t *slot)
 {
@@ -189,7 +187,7 @@ static int connect_to(struct fid *f, const struct rdma_conn_param *c)
 	m.sport = f->sport;
 	m.dport = f->dport;
 	f->state = ID_CONNECT;
-	f->due = fv_now() + (uint64_t)(UNREACHABLE * fv.time);
+	f->due = fv_now() + (uint64_t)(FV_UNREACHABLE * fv.time);
 	fv_slock();
 	for (int i = 0; i < FV_LISTENERS; i++) {
 		struct fv_listener *l = &fv.s->listener[i];
@@ -211,7 +209,7 @@ static int connect_to(struct fid *f, const struct rdma_conn_param *c)
 	f->peer_proc = proc;
 	f->peer_gen = gen;
 	if (proc != FV_PROCS)
-		fv_send_to(f, proc, gen, f->peer_dev, &m);
+		f->delivered = fv_send_to(f, proc, gen, f->peer_dev, &m);
 	else if (fv_path(f->ctx->dev->index, f->peer_dev))
 		f->due = 0; /* nobody listens there */
 	return 0;

@@ -164,6 +164,11 @@ static bool times(struct fid *f, uint64_t now, uint64_t *next)
 	}
 	if (f->due > now)
 		return false;
+	/* A peer that lives may take its time. */
+	if (f->state == ID_CONNECT && f->delivered && fv_path(f->ctx->dev->index, f->peer_dev)) {
+		f->due = now + (uint64_t)(FV_UNREACHABLE * fv.time);
+		return true;
+	}
 	if (f->state == ID_CONNECT && f->due == 0)
 		refused(f, RDMA_CM_EVENT_REJECTED, REJ_NO_SERVICE, NULL);
 	else if (f->state == ID_CONNECT)

@@ -30,6 +30,7 @@
 #define FV_SGE 16
 #define FV_INLINE 512u
 #define FV_NEVER UINT64_MAX
+#define FV_UNREACHABLE 1000000000u /* ns until a request that was lost has failed */
 #define FV_REMOTE 0x80000000u
 
 enum { MSG_REQ = 1, MSG_REP, MSG_RTU, MSG_REJ, MSG_DREQ, MSG_DREP };
@@ -261,7 +262,7 @@ struct fid {
 	uint32_t peer_proc, peer_gen, peer_id, peer_dev, peer_slot, peer_num;
 	int ack_timeout;
 	uint8_t retry, rnr;
-	bool option_late;
+	bool delivered; /* the request is in the peer's hands */
 	uint64_t due; /* of what `state` waits for */
 	uint64_t timewait;
 	int listener, backlog, pending;
@@ -370,7 +371,8 @@ void fv_tell(struct fid *owner, struct fid *, enum rdma_cm_event_type, int statu
 struct fid *fv_new_id(struct rdma_event_channel *, void *context, enum rdma_port_space);
 void fv_use_device(struct fid *, struct fdev *);
 void fv_answer(struct fid *, uint32_t type, int status, const void *, uint8_t len);
-void fv_send_to(struct fid *, uint32_t proc, uint32_t gen, uint32_t dev, struct fv_msg *);
+/* false: it is lost */
+bool fv_send_to(struct fid *, uint32_t proc, uint32_t gen, uint32_t dev, struct fv_msg *);
 static inline struct fid *fid_of(struct rdma_cm_id *id)
 {
 	return (struct fid *)(void *)id;

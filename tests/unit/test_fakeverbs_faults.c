@@ -368,6 +368,19 @@ START_TEST(test_fake_cut_cable_stalls_and_then_ends)
 }
 END_TEST
 
+START_TEST(test_fake_request_over_a_cut_cable_is_unreachable)
+{
+	struct pair p;
+	struct shape s = USUAL;
+
+	p_listen(&p);
+	ck_assert_int_eq(fakeverbs_cut("fake_lo"), 0);
+	p_connect(&p, &s, NULL, 0);
+	p_event(&p.e[0], RDMA_CM_EVENT_UNREACHABLE, NULL);
+	p_down(&p);
+}
+END_TEST
+
 START_TEST(test_fake_fatal_device_takes_all_with_it)
 {
 	struct pair p;
@@ -414,6 +427,7 @@ int main(void)
 	suite_add_tcase(s, f);
 	tcase_set_timeout(c, 30);
 	tcase_add_loop_test(c, test_fake_cut_cable_stalls_and_then_ends, 0, 2);
+	tcase_add_test(c, test_fake_request_over_a_cut_cable_is_unreachable);
 	tcase_add_test(c, test_fake_fatal_device_takes_all_with_it);
 	suite_add_tcase(s, c);
 	r = srunner_create(s);

@@ -17,11 +17,13 @@ real() {
 	r=$(realpath -m --relative-to=. "$1")
 	case $r in ..*) echo "$1" ;; *) echo "$r" ;; esac
 }
-f() { # f PATH...
+f() { # f PATH...: without starting programs, of which a guest that is emulated starts few a second
 	local p v
 	for p in "$@"; do
 		[ -e "$p" ] || continue
-		if [ -f "$p" ] && v=$(head -c 4000 "$p" 2>/dev/null | head -n 1 | tr -d '\0') && [ -n "$v" ]; then echo "f $p $v"; else echo "u $p"; fi
+		v=
+		[ -f "$p" ] && { IFS= read -r -n 4000 v <"$p"; } 2>/dev/null
+		if [ -n "$v" ]; then echo "f $p $v"; else echo "u $p"; fi
 	done
 }
 l() { [ -L "$1" ] && echo "l $1 $(readlink "$1")"; }
@@ -37,7 +39,7 @@ place() {
 }
 ports=0
 record() {
-	local d p i g r
+	local d p g r
 	for d in class/infiniband/*; do
 		[ -e "$d" ] || continue
 		class_link "$d"
@@ -47,11 +49,9 @@ record() {
 			[ -d "$p" ] || continue
 			ports=$((ports + 1))
 			f "$p/state" "$p/rate" "$p/link_layer"
-			for g in "$p"/gids/*; do
-				[ -e "$g" ] || continue
-				i=${g##*/}
-				# of the empty ones a few are enough
-				if [ "$i" -lt 8 ] || grep -q '[1-9a-f]' "$g" 2>/dev/null; then f "$g" "$p/gid_attrs/types/$i" "$p/gid_attrs/ndevs/$i"; fi
+			# of the empty ones a few are enough
+			for g in $( (cd "$p/gids" && { printf '%s\n' [0-7]; grep -l '[1-9a-f]' ./* | cut -c3-; } | sort -nu) 2>/dev/null); do
+				f "$p/gids/$g" "$p/gid_attrs/types/$g" "$p/gid_attrs/ndevs/$g"
 			done
 		done
 	done

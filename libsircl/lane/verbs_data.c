@@ -81,6 +81,7 @@ static int chain(struct verbs_lane *l, const struct lane_put *p, int n)
 		}
 		end[i] = nwr;
 	}
+	sircl_assert(nwr > 0);
 	wr[nwr - 1].next = NULL;
 	wr[nwr - 1].send_flags |= IBV_SEND_SIGNALED;
 	dma_wmb();

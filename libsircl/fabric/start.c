@@ -444,6 +444,22 @@ static sircl_result_t say_goodbye(struct fabric *f, uint64_t limit_ns)
 	return SIRCL_SUCCESS;
 }
 
+/* What was said last (an abort, an error) is still on its way: a lane that is closed now takes it back where
+ * a network card has it, not a kernel's socket. Neighbours that are gone do not take it at all. */
+#define LAST_WORDS (100 * MSEC)
+
+static bool all_said(void *arg)
+{
+	const struct fabric *f = arg;
+
+	for (int side = 0; side < LINK_SIDES; side++)
+		if (f->link[side] &&
+		    (link_state(f->link[side]) == LINK_UP || link_state(f->link[side]) == LINK_DEGRADED) &&
+		    !link_idle(f->link[side]))
+			return false;
+	return true;
+}
+
 sircl_result_t fabric_stop(struct fabric *f, uint64_t limit_ns)
 {
 	sircl_result_t ret = SIRCL_SUCCESS;
@@ -452,6 +468,11 @@ sircl_result_t fabric_stop(struct fabric *f, uint64_t limit_ns)
 		return ret;
 	if (f->engine && limit_ns)
 		ret = say_goodbye(f, limit_ns);
+	else if (f->engine && f->class == CLASS_VERBS) {
+		struct tick t = ctx_tick(f->ctx);
+
+		engine_wait_until(f->engine, all_said, f, t.now + LAST_WORDS);
+	}
 	engine_destroy(f->engine);
 	if (f->net)
 		chan_net_destroy(f->net);

@@ -1,59 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sircl run: starts the ranks of a job on this machine, hands signals on, ends all of them when one fails.
- *
- * Every rank is the leader of its own process group. So a signal reaches a rank exactly once, whether a
- * terminal, a supervisor or `kill` sent it (it reaches this process, which forwards it), and what a rank has
- * started ends with it. A group that is not the terminal's own cannot read from it, so rank 0 gets our
- * standard input unless that is a terminal, the others get none.
- *
- * Invariant: a rank that has ended is not reaped before all have, so its process id, and with it the name of
- * its group, cannot belong to somebody else when we signal it.
+ * sircl run: starts the ranks of a job on this machine, or over ssh on several, hands signals on, ends all of
+ * them when one fails. This file: the command line, and jobs of one machine.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <getopt.h>
 #include <poll.h>
-#include <signal.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/signalfd.h>
-#include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
-#include "base/auth.h"
-#include "base/param.h"
+#include "cmd_run.h"
 #include "sircl.h"
-
-#define RANKS_MAX 64 /* of one communicator */
-#define GRACE_MS 5000 /* from SIGTERM to SIGKILL */
-
-struct child {
-	pid_t pid;
-	bool ended;
-};
-
-struct job {
-	int n, started, alive, sigfd;
-	struct child child[RANKS_MAX];
-	char **command;
-	const char *lanes, *transport; /* NULL: not given */
-	char secret[2 * KEY_BYTES + 1], root[96], lab[32];
-	sigset_t old_mask;
-	int status; /* of the first rank that failed, as a shell tells it; 0: none */
-	int64_t kill_at; /* ms; -1: nobody is being ended */
-};
-
-static int64_t now_ms(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
 
 /* An environment of one variable, to check an option by the rule of its parameter. */
 struct one {
@@ -67,7 +26,8 @@ static const char *get_one(void *arg, const char *name)
 	return strcmp(o->name, name) == 0 ? o->value : NULL;
 }
 
-static int check_option(const char *option, enum param_id id, const char *value)
+/* An option that is a parameter goes into our environment, and so to the ranks. */
+static int set_parameter(const char *option, enum param_id id, const char *value)
 {
 	struct one o = { param_info(id)->name, value };
 	char allowed[192];
@@ -77,34 +37,60 @@ static int check_option(const char *option, enum param_id id, const char *value)
 		return tool_error("run", "%s takes %s, not '%s'", option,
 				  param_allowed(id, allowed, sizeof(allowed)), value);
 	params_free(&p);
+	if (setenv(o.name, value, 1) != 0)
+		return tool_error("run", "%s: %s", o.name, strerror(errno));
 	return 0;
 }
 
-static int parse(struct job *j, int argc, char **argv)
+static int set_ranks(struct job *j, const char *text)
 {
-	static const struct option options[] = { { "lanes", required_argument, NULL, 'l' },
-						 { "transport", required_argument, NULL, 't' },
-						 { NULL, 0, NULL, 0 } };
 	char *end = NULL;
-	struct params p;
-	int c, ret;
+
+	errno = 0;
+	j->n = (int)strtol(text, &end, 10);
+	if (errno != 0 || *text < '0' || *text > '9' || *end != '\0' || strlen(text) > 3 || j->n < 1 ||
+	    j->n > RANKS_MAX)
+		return tool_error("run", "-n takes a number of ranks from 1 to %d, not '%s'", RANKS_MAX,
+				  text);
+	return 0;
+}
+
+static int parse_options(struct job *j, int argc, char **argv)
+{
+	static const struct option options[] = {
+		{ "lanes", required_argument, NULL, 'l' }, { "transport", required_argument, NULL, 't' },
+		{ "ssh", required_argument, NULL, 's' },   { "root", required_argument, NULL, 'r' },
+		{ "label", no_argument, NULL, 'L' },       { NULL, 0, NULL, 0 }
+	};
+	int c, ret = 0;
 
 	opterr = 0;
-	while ((c = getopt_long(argc, argv, "+:n:", options, NULL)) != -1) {
+	while (ret == 0 && (c = getopt_long(argc, argv, "+:n:H:x:", options, NULL)) != -1) {
 		switch (c) {
 		case 'n':
-			errno = 0;
-			j->n = (int)strtol(optarg, &end, 10);
-			if (errno != 0 || *optarg < '0' || *optarg > '9' || *end != '\0' ||
-			    strlen(optarg) > 3 || j->n < 1 || j->n > RANKS_MAX)
-				return tool_error("run", "-n takes a number of ranks from 1 to %d, not '%s'",
-						  RANKS_MAX, optarg);
+			ret = set_ranks(j, optarg);
+			break;
+		case 'H':
+			ret = hosts_parse(j, optarg);
+			break;
+		case 'x':
+			ret = hosts_export(j, optarg);
 			break;
 		case 'l':
-			j->lanes = optarg;
+			ret = set_parameter("--lanes", PARAM_LANES, optarg);
 			break;
 		case 't':
-			j->transport = optarg;
+			ret = set_parameter("--transport", PARAM_TRANSPORT, optarg);
+			break;
+		case 's':
+			ret = set_parameter("--ssh", PARAM_SSH, optarg);
+			j->ssh = optarg;
+			break;
+		case 'r':
+			j->root = optarg;
+			break;
+		case 'L':
+			j->label = true;
 			break;
 		case ':':
 			return tool_error("run", "%s needs a value", argv[optind - 1]);
@@ -113,218 +99,124 @@ static int parse(struct job *j, int argc, char **argv)
 					  argv[optind - 1]);
 		}
 	}
-	if (j->n == 0)
+	return ret;
+}
+
+static int parse(struct job *j, int argc, char **argv)
+{
+	int ret = parse_options(j, argc, argv);
+
+	if (ret != 0)
+		return ret;
+	if (j->hosts == 0 && (j->ssh != NULL || j->root != NULL || j->label))
+		return tool_error("run", "%s is for ranks on several machines: it needs -H HOST,...",
+				  j->ssh != NULL    ? "--ssh"
+				  : j->root != NULL ? "--root"
+						    : "--label");
+	if (j->root != NULL && *j->root == '\0')
+		return tool_error("run", "--root takes HOST or HOST:PORT, a name or address of the first "
+					 "host that all others reach, not ''");
+	if (j->n == 0 && j->hosts == 0)
 		return tool_error("run", "-n N, the number of ranks, is missing");
 	if (optind >= argc)
-		return tool_error("run", "the command to run is missing: sircl run -n %d -- COMMAND", j->n);
+		return tool_error("run", "the command to run is missing: sircl run %s -- COMMAND",
+				  j->hosts > 0 ? "-H HOST,..." : "-n N");
 	j->command = argv + optind;
-	if (j->lanes != NULL && (ret = check_option("--lanes", PARAM_LANES, j->lanes)) != 0)
-		return ret;
-	if (j->transport != NULL && (ret = check_option("--transport", PARAM_TRANSPORT, j->transport)) != 0)
+	if (j->hosts > 0 && (ret = hosts_place(j)) != 0)
 		return ret;
 	/* what every rank would refuse is said once, here */
-	if (params_load(&p) != SIRCL_SUCCESS)
+	if (params_load(&j->params) != SIRCL_SUCCESS)
 		return tool_error("run", "%s", error_last()->msg);
 	snprintf(j->lab, sizeof(j->lab), "%d", (int)getpid());
-	if (param_str(&p, PARAM_LAB) != NULL &&
-	    snprintf(j->lab, sizeof(j->lab), "%s", param_str(&p, PARAM_LAB)) >= (int)sizeof(j->lab)) {
-		params_free(&p);
+	if (param_str(&j->params, PARAM_LAB) != NULL &&
+	    snprintf(j->lab, sizeof(j->lab), "%s", param_str(&j->params, PARAM_LAB)) >= (int)sizeof(j->lab))
 		return tool_error("run", "SIRCL_LAB is longer than %zu characters", sizeof(j->lab) - 1);
-	}
-	params_free(&p);
 	return 0;
-}
-
-/* The secret and the place where the ranks meet: a unix socket without a file, which rank 0's library opens.
- */
-static sircl_result_t make_job(struct job *j)
-{
-	char tag[2 * 8 + 1];
-
-	CHECK(auth_random_hex(j->secret, KEY_BYTES));
-	CHECK(auth_random_hex(tag, 8));
-	snprintf(j->root, sizeof(j->root), "unix:@sircl-%s-%s", j->lab, tag);
-	return SIRCL_SUCCESS;
-}
-
-static bool set_number(const char *name, int v)
-{
-	char text[16];
-
-	snprintf(text, sizeof(text), "%d", v);
-	return setenv(name, text, 1) == 0;
-}
-
-/* In the child: becomes the rank. Returns only on failure, with errno. */
-static void become_rank(const struct job *j, int rank, pid_t parent)
-{
-	const int null = rank > 0 || isatty(STDIN_FILENO) ? open("/dev/null", O_RDONLY | O_CLOEXEC) : -1;
-
-	if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0)
-		return;
-	if (getppid() != parent) /* it died before the line above */
-		_exit(128 + SIGKILL);
-	if (setpgid(0, 0) != 0 || (null >= 0 && dup2(null, STDIN_FILENO) < 0))
-		return;
-	if (!set_number("SIRCL_RANK", rank) || !set_number("SIRCL_NRANKS", j->n) ||
-	    !set_number("SIRCL_LOCAL_RANK", rank) || !set_number("SIRCL_LOCAL_NRANKS", j->n) ||
-	    setenv("SIRCL_ROOT", j->root, 1) != 0 || setenv("SIRCL_SECRET", j->secret, 1) != 0 ||
-	    setenv("SIRCL_LAB", j->lab, 1) != 0 ||
-	    (j->lanes != NULL && setenv("SIRCL_LANES", j->lanes, 1) != 0) ||
-	    (j->transport != NULL && setenv("SIRCL_TRANSPORT", j->transport, 1) != 0))
-		return;
-	sigprocmask(SIG_SETMASK, &j->old_mask, NULL);
-	execvp(j->command[0], j->command);
-}
-
-/* 0, or the errno of what failed in the parent or the child. */
-static int start_rank(struct job *j, int rank)
-{
-	const pid_t parent = getpid();
-	int report[2], err = 0;
-	ssize_t k;
-	pid_t pid;
-
-	if (pipe2(report, O_CLOEXEC) != 0)
-		return errno;
-	pid = fork();
-	if (pid == 0) {
-		become_rank(j, rank, parent);
-		err = errno;
-		k = write(report[1], &err, sizeof(err));
-		_exit(k == (ssize_t)sizeof(err) ? 127 : 126);
-	}
-	err = errno;
-	close(report[1]);
-	if (pid < 0) {
-		close(report[0]);
-		return err;
-	}
-	err = 0;
-	do /* ends when the child has become the command: its end of the pipe closes */
-		k = read(report[0], &err, sizeof(err));
-	while (k < 0 && errno == EINTR);
-	close(report[0]);
-	if (k > 0) { /* it has ended itself, no rank came to be */
-		waitpid(pid, NULL, 0);
-		return err;
-	}
-	j->child[rank].pid = pid;
-	j->started++;
-	j->alive++;
-	return 0;
-}
-
-static void signal_all(const struct job *j, int sig)
-{
-	for (int r = 0; r < j->started; r++)
-		kill(-j->child[r].pid, sig);
-}
-
-static void end_all(struct job *j)
-{
-	if (j->kill_at >= 0)
-		return;
-	signal_all(j, SIGTERM);
-	signal_all(j, SIGCONT); /* a stopped rank could not end */
-	j->kill_at = now_ms() + GRACE_MS;
 }
 
 /* Notes which ranks have ended; the first that failed decides. */
-static void look_at_children(struct job *j)
+static void look_at_ranks(struct ranks *rs, int *status)
 {
-	for (int r = 0; r < j->started; r++) {
-		siginfo_t si = { .si_pid = 0 };
-		int status;
+	struct ending e;
+	char text[400];
 
-		if (j->child[r].ended ||
-		    waitid(P_PID, (id_t)j->child[r].pid, &si, WEXITED | WNOHANG | WNOWAIT) != 0 ||
-		    si.si_pid == 0)
+	while (ranks_ended(rs, &e)) {
+		if (e.status == 0 || *status != 0)
 			continue;
-		j->child[r].ended = true;
-		j->alive--;
-		status = si.si_code == CLD_EXITED ? si.si_status : 128 + si.si_status;
-		if (status == 0 || j->status != 0)
-			continue;
-		j->status = status;
-		if (si.si_code == CLD_EXITED)
-			fprintf(stderr, "sircl run: rank %d exited with status %d%s\n", r, status,
-				j->alive > 0 ? "; ending the others" : "");
-		else
-			fprintf(stderr, "sircl run: rank %d was ended by signal %d (%s)%s\n", r, si.si_status,
-				strsignal(si.si_status), j->alive > 0 ? "; ending the others" : "");
-		end_all(j);
+		*status = e.status;
+		tool_error("run", "%s", ranks_text(&e, NULL, rs->alive > 0, text, sizeof(text)));
+		ranks_end(rs);
 	}
 }
 
 /* Until all ranks have ended; false if one cannot be ended (it hangs in the kernel). A signal that was
  * forwarded sets no limit: how long a rank takes to end on its user's request is its own affair; the next
  * signal may ask more strongly. */
-static bool wait_for_all(struct job *j)
+static bool wait_for_all(struct ranks *rs, int sigfd, int *status)
 {
-	bool killed = false;
-
-	for (look_at_children(j); j->alive > 0; look_at_children(j)) {
-		struct pollfd p = { .fd = j->sigfd, .events = POLLIN };
+	for (look_at_ranks(rs, status); rs->alive > 0; look_at_ranks(rs, status)) {
+		struct pollfd p = { .fd = sigfd, .events = POLLIN };
 		struct signalfd_siginfo si;
-		int64_t left = -1;
+		const int due = ranks_due(rs);
 
-		if (j->kill_at >= 0 && now_ms() >= j->kill_at) {
-			if (killed)
-				return false;
-			signal_all(j, SIGKILL);
-			killed = true;
-			j->kill_at = now_ms() + GRACE_MS;
-		}
-		if (j->kill_at >= 0)
-			left = j->kill_at - now_ms();
-		if (left < 0 && j->kill_at >= 0)
-			left = 0;
-		if (poll(&p, 1, (int)left) > 0 && read(j->sigfd, &si, sizeof(si)) == (ssize_t)sizeof(si) &&
+		if (due == -2)
+			return false;
+		if (poll(&p, 1, due) > 0 && read(sigfd, &si, sizeof(si)) == (ssize_t)sizeof(si) &&
 		    si.ssi_signo != SIGCHLD)
-			signal_all(j, (int)si.ssi_signo);
+			ranks_signal(rs, (int)si.ssi_signo);
 	}
 	return true;
 }
 
-int cmd_run(int argc, char **argv)
+/* The place where they meet is a unix socket without a file, which rank 0's library opens. */
+static int run_here(const struct job *j)
 {
-	struct job j = { .kill_at = -1 };
-	sigset_t set;
-	int ret = parse(&j, argc, argv), err = 0;
+	char root[96];
+	struct ranks rs = { .n = j->n,
+			    .total = j->n,
+			    .local_total = j->n,
+			    .command = j->command,
+			    .root = root,
+			    .secret = j->secret,
+			    .lab = j->lab };
+	int status = 0, err, sigfd;
 
-	if (ret != 0)
-		return ret;
-	if (make_job(&j) != SIRCL_SUCCESS)
-		return tool_error("run", "%s", error_last()->msg);
-	signal(SIGCHLD, SIG_DFL); /* may be inherited as ignored, then nothing could be waited for */
-	sigemptyset(&set);
-	sigaddset(&set, SIGCHLD);
-	sigaddset(&set, SIGINT);
-	sigaddset(&set, SIGTERM);
-	sigaddset(&set, SIGHUP);
-	sigprocmask(SIG_BLOCK, &set, &j.old_mask);
-	j.sigfd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-	if (j.sigfd < 0)
+	snprintf(root, sizeof(root), "unix:@sircl-%s-%s", j->lab, j->tag);
+	sigfd = ranks_signals(&rs.mask);
+	if (sigfd < 0)
 		return tool_error("run", "signalfd: %s", strerror(errno));
-	for (int r = 0; r < j.n && err == 0; r++)
-		err = start_rank(&j, r);
+	err = ranks_start(&rs);
 	if (err != 0) {
-		tool_error("run", "rank %d: %s: %s", j.started, j.command[0], strerror(err));
-		j.status = err == ENOENT ? 127 : 126; /* as a shell tells it */
-		end_all(&j);
+		tool_error("run", "rank %d: %s: %s", rs.started, j->command[0], strerror(err));
+		status = err == ENOENT ? 127 : 126; /* as a shell tells it */
+		ranks_end(&rs);
 	}
-	if (!wait_for_all(&j))
-		for (int r = 0; r < j.started; r++)
-			if (!j.child[r].ended)
+	if (!wait_for_all(&rs, sigfd, &status))
+		for (int r = 0; r < rs.started; r++)
+			if (!rs.child[r].ended)
 				tool_error("run",
 					   "rank %d (process %d) cannot be ended: it hangs in the kernel", r,
-					   (int)j.child[r].pid);
-	if (j.status != 0) /* what the ranks have left behind */
-		signal_all(&j, SIGKILL);
-	for (int r = 0; r < j.started; r++)
-		waitpid(j.child[r].pid, NULL, WNOHANG);
-	close(j.sigfd);
+					   (int)rs.child[r].pid);
+	ranks_close(&rs, status != 0);
+	close(sigfd);
+	return status;
+}
+
+int cmd_run(int argc, char **argv)
+{
+	struct job j = { 0 };
+	int ret;
+
+	if (argc == 2 && strcmp(argv[1], "--agent") == 0)
+		return run_agent();
+	ret = parse(&j, argc, argv);
+	if (ret == 0 && (auth_random_hex(j.secret, KEY_BYTES) != SIRCL_SUCCESS ||
+			 auth_random_hex(j.tag, 8) != SIRCL_SUCCESS))
+		ret = tool_error("run", "%s", error_last()->msg);
+	if (ret == 0)
+		ret = j.hosts > 0 ? run_far(&j) : run_here(&j);
 	explicit_bzero(j.secret, sizeof(j.secret));
-	return j.status;
+	hosts_free(&j);
+	params_free(&j.params);
+	return ret;
 }

@@ -15,8 +15,9 @@ static const struct command {
 	int (*function)(int argc, char **argv);
 	const char *help, *arguments;
 } commands[] = {
-	{ "run", cmd_run, "starts the ranks of a job on this machine",
-	  "-n N [--lanes L] [--transport shm|tcp|verbs] -- COMMAND [ARGUMENT]..." },
+	{ "run", cmd_run, "starts the ranks of a job, on this machine or on several",
+	  "{-n N | -H HOST[:RANKS],... [-n N] [--ssh COMMAND] [--root ADDRESS] [--label]} [--lanes L] "
+	  "[--transport auto|shm|tcp|verbs] [-x NAME[=VALUE]]... -- COMMAND [ARGUMENT]..." },
 	{ "params", cmd_params, "shows every parameter, its value and where that comes from", "[--json]" },
 	{ "keygen", cmd_keygen, "makes a key file for a job that spans machines", "FILE" },
 	{ "version", cmd_version, "prints the version", "" },

@@ -61,3 +61,5 @@ PARAM_INT(LOCAL_RANK, "SIRCL_LOCAL_RANK", NULL, "-1", -1, 65535,
 	  "rank among the processes of this machine, set by sircl run for programs to read; -1: unset")
 PARAM_INT(LOCAL_NRANKS, "SIRCL_LOCAL_NRANKS", NULL, "0", 0, 65535,
 	  "number of ranks on this machine, set by sircl run for programs to read; 0: unset")
+PARAM_STR(SSH, "SIRCL_SSH", NULL, "ssh -o BatchMode=yes",
+	  "what sircl run -H reaches a host with: a command that is given HOST and one command line")

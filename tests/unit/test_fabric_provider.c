@@ -99,6 +99,22 @@ START_TEST(test_offers_come_out_as_they_went_in_and_cut_ones_are_refused)
 }
 END_TEST
 
+START_TEST(test_more_lanes_than_a_link_has_are_refused)
+{
+	uint8_t buf[RDV_BLOB_MAX];
+	struct rank_offer back;
+	size_t each;
+
+	healthy(LANES_MAX);
+	each = (offer_write(&offer[0], buf, sizeof(buf)) - LINK_SIDES) / (LINK_SIDES * LANES_MAX);
+	memset(buf, 0, sizeof(buf));
+	buf[0] = LANES_MAX + 1; /* all of them are there, and none at the other side */
+	ck_assert_int_eq(offer_read(&back, 1, "b", buf, 1 + (LANES_MAX + 1) * each + 1), SIRCL_REMOTE_ERROR);
+	buf[0] = LANES_MAX;
+	ck_assert_int_eq(offer_read(&back, 1, "b", buf, 1 + LANES_MAX * each + 1), SIRCL_SUCCESS);
+}
+END_TEST
+
 START_TEST(test_garbage_is_read_and_chosen_from_within_bounds)
 {
 	uint8_t buf[RDV_BLOB_MAX];
@@ -265,6 +281,7 @@ int main(void)
 	suite_add_tcase(s, t);
 	tcase_set_timeout(t, 30);
 	tcase_add_test(t, test_offers_come_out_as_they_went_in_and_cut_ones_are_refused);
+	tcase_add_test(t, test_more_lanes_than_a_link_has_are_refused);
 	tcase_add_test(t, test_garbage_is_read_and_chosen_from_within_bounds);
 	tcase_add_test(t, test_a_ring_whose_ports_all_can_is_verbs_throughout);
 	tcase_add_test(t, test_a_machine_without_rdma_has_tcp_on_its_two_cables_only);

@@ -3,4 +3,4 @@
 # shellcheck shell=bash
 . "$VM_TOP/tests/lab/vm/fabric.sh"
 . "$VM_TOP/tests/lab/vm/collectives.sh"
-for t in test_ports test_perftest; do timed $t; done
+for t in test_ports test_clocks test_permuted test_gids_idle test_gids_running test_packets test_perftest test_table; do timed $t; done

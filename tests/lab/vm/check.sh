@@ -49,6 +49,20 @@ boot() { # boot NAME [OPTION..]
 	fi
 }
 
+# What the guests compare with: the digests over shm, here on the host.
+shm_digests() { # shm_digests FOLDER
+	local algo args
+	mkdir -p "$1"
+	for algo in two-matchings doubling exchange ring two-shot pipeline; do
+		args="all -b 512 -e 32K -f 64 -n 1 -w 0 -d bfloat16 --digest"
+		[ $algo = pipeline ] && args="broadcast -b 512 -e 32K -f 64 -n 1 -w 0 -d bfloat16 --digest"
+		echo "$args" >"$1/args.$algo"
+		# shellcheck disable=SC2086
+		timeout 120 "$BUILD/sircl-bench" $args --algo $algo --transport shm --ranks 4 >"$1/shm.$algo" 2>&1 || tail -n 3 "$1/shm.$algo"
+	done
+}
+
+shm_digests "$out/boot_ipv6"
 for b in ${BOOTS:-boot_ipv6 boot_ipv4}; do
 	case $b in
 	boot_ipv4) boot "$b" -4 ;;

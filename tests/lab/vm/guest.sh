@@ -80,33 +80,46 @@ host() {
 	[ "${said%% *}" = ok ] || { echo "host $*: $said"; return 1; }
 }
 
-# as_user KIB CMD...: as user 1000, with that much lockable memory
+# as_user KIB CMD...: as user 1000, with that much lockable memory. AS_USER KIB: its words, for `rank` and others that want a program
 as_user() {
-	local kib=$1
+	AS_USER "$1"
 	shift
-	prlimit --memlock=$((kib * 1024)):$((kib * 1024)) -- setpriv --reuid 1000 --regid 1000 --clear-groups --no-new-privs -- "$@"
+	"${USER_CMD[@]}" "$@"
 }
+AS_USER() { USER_CMD=(prlimit --memlock=$(($1 * 1024)):$(($1 * 1024)) -- setpriv --reuid 1000 --regid 1000 --clear-groups --no-new-privs --); }
 
-# rank ORDER LIMIT OUT CMD...: one rank on each guest, rank ORDER[VM_ID] here; output in VM_SHARE/OUT.RANK; all guests call it. Returns
-# this guest's status once all have ended, 124 after LIMIT s.
+# rank ORDER LIMIT OUT CMD...: one rank on each guest, rank ORDER[VM_ID] here ("-": none); output in VM_SHARE/OUT.RANK; all guests call it.
+# Returns this guest's status once all have ended, 124 after LIMIT s. DURING, if set, is a command that runs beside it.
 rank() {
-	local order limit=$2 out=$VM_SHARE/$3 rc root
+	local order limit=$2 out=$VM_SHARE/$3 rc=0 root=0 n=0 mine i beside=''
 	read -ra order <<<"$1"
 	shift 3
-	for ((root = 0; root < VM_N; root++)); do [ "${order[root]}" = 0 ] && break; done
+	for ((i = 0; i < VM_N; i++)); do
+		[ "${order[i]}" = 0 ] && root=$i
+		[ "${order[i]}" = - ] || n=$((n + 1))
+	done
+	mine=${order[VM_ID]}
 	PORT=$((PORT + 1))
+	barrier # nobody looks at the last run's files any more
+	rm -f "$out.$mine" "$out.rc$mine"
+	if [ -n "${DURING:-}" ]; then
+		$DURING &
+		beside=$!
+	fi
+	if [ "$mine" != - ]; then
+		SIRCL_ROOT="$(mgmt_host "$root"):$PORT" SIRCL_KEY="$VM_KEY" SIRCL_RANK="$mine" SIRCL_NRANKS="$n" \
+			timeout -k 5 "$limit" "$@" >"$out.$mine" 2>&1 </dev/null
+		rc=$?
+		echo $rc >"$out.rc$mine"
+	fi
 	barrier
-	SIRCL_ROOT="$(mgmt_host "$root"):$PORT" SIRCL_KEY="$VM_KEY" SIRCL_RANK="${order[VM_ID]}" SIRCL_NRANKS="$VM_N" \
-		timeout -k 5 "$limit" "$@" >"$out.${order[VM_ID]}" 2>&1 </dev/null
-	rc=$?
-	echo $rc >"$out.rc${order[VM_ID]}"
-	barrier
+	[ -z "$beside" ] || wait $beside || echo "$DURING failed"
 	return $rc
 }
-# all_ranks OUT: every rank of the last `rank` with that name ended with 0; shows those that did not
+# all_ranks OUT [N]: every one of the N ranks of the last `rank` with that name ended with 0; shows those that did not
 all_ranks() {
 	local r all=0
-	for ((r = 0; r < VM_N; r++)); do
+	for ((r = 0; r < ${2:-VM_N}; r++)); do
 		[ "$(cat "$VM_SHARE/$1.rc$r")" = 0 ] && continue
 		all=1
 		echo "    rank $r of $1 ended with $(cat "$VM_SHARE/$1.rc$r"):"

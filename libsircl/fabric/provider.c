@@ -18,6 +18,7 @@ size_t offer_write(const struct rank_offer *o, void *buf, size_t n)
 			wire_put_text(&w, x->device, sizeof(x->device));
 			wire_put(&w, x->port, 4);
 			wire_put(&w, x->mtu, 4);
+			wire_put(&w, x->family, 1);
 			wire_put_text(&w, x->why_not, sizeof(x->why_not));
 		}
 	}
@@ -44,6 +45,7 @@ sircl_result_t offer_read(struct rank_offer *o, int rank, const char *host, cons
 			wire_get_text(&w, x->device, sizeof(x->device));
 			x->port = (uint32_t)wire_get(&w, 4);
 			x->mtu = (uint32_t)wire_get(&w, 4);
+			x->family = (uint8_t)wire_get(&w, 1);
 			wire_get_text(&w, x->why_not, sizeof(x->why_not));
 		}
 		o->side[side].nlanes = w.bad ? 0 : lanes;
@@ -87,6 +89,26 @@ static void blame(struct cable_use *u, const struct map_cable *k, const struct r
 		memcpy(u->netdev, rec[leader[u->rank]].port[k->port[end][l]].name, sizeof(u->netdev));
 }
 
+/* IPv6 at one end and IPv4 at the other do not meet: the end without IPv6 cannot. */
+static void one_family(const struct map_cable *k, const struct record *rec, struct rank_offer *offer, int l)
+{
+	struct lane_offer *o[2] = { offer_at(k, offer, 0, l), offer_at(k, offer, 1, l) };
+
+	if (!o[0] || !o[1] || !o[0]->verbs || !o[1]->verbs || o[0]->family == o[1]->family)
+		return;
+	for (int end = 0; end < 2; end++) {
+		int other = k->rank[1 - end];
+
+		if (o[end]->family == 6)
+			continue;
+		o[end]->verbs = false;
+		snprintf(o[end]->why_not, sizeof(o[end]->why_not),
+			 "its RoCE address is IPv4, that of the other end (rank %d, %.60s) link-local "
+			 "IPv6: switch IPv6 on, or off, at both (or unset SIRCL_GID_INDEX)",
+			 other, rec[other].host);
+	}
+}
+
 /* Looks at one cable between machines, or a local one with WANT_VERBS. */
 static void choose_cable(struct map_cable *k, const struct record *rec, const uint16_t *leader,
 			 struct rank_offer *offer, struct cable_use *u)
@@ -96,6 +118,7 @@ static void choose_cable(struct map_cable *k, const struct record *rec, const ui
 	for (int l = 0; l < lanes; l++) {
 		bool can = true;
 
+		one_family(k, rec, offer, l);
 		for (int end = 0; end < 2; end++) {
 			const struct lane_offer *o = offer_at(k, offer, end, l);
 

@@ -16,6 +16,7 @@ struct lane_offer {
 	bool verbs, filtered; /* filtered: SIRCL_HCA leaves the device out */
 	char device[64]; /* "": none */
 	uint32_t port, mtu; /* of the RDMA device; mtu: bytes of a RoCE packet now */
+	uint8_t family; /* of the address that its lane would have: 4 or 6 */
 	char why_not[224]; /* a clause; "" if it can */
 };
 

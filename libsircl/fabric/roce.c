@@ -125,6 +125,7 @@ static sircl_result_t ask(const struct start *s, const char *netdev, struct filt
 	snprintf(o->device, sizeof(o->device), "%s", v.device);
 	o->port = v.port;
 	o->mtu = v.mtu;
+	o->family = v.family;
 	o->verbs = true;
 	memcpy(found.device, o->device, sizeof(found.device));
 	found.port = v.port;

@@ -11,6 +11,7 @@
 struct verbs_port {
 	char device[64];
 	uint32_t port;
+	uint8_t family; /* of the address that a lane would have: 4 or 6 */
 	uint32_t mtu, mtu_max; /* bytes of a RoCE packet: now, and at most */
 	uint64_t node_guid, image_guid; /* host order */
 };

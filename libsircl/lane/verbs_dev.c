@@ -296,6 +296,9 @@ static int find_anchor(struct verbs_lane *l, const struct ifaddrs *all, bool *up
 					return 0;
 				if (e != ENODEV && e != EADDRNOTAVAIL)
 					err = e;
+				/* not the next family instead: the peer's lane has the first */
+				if (dev && err != ENODEV)
+					return err;
 			}
 	return err;
 }
@@ -479,6 +482,7 @@ sircl_result_t verbs_probe(struct sircl_ctx *ctx, const char *dev, struct verbs_
 	}
 	snprintf(port->device, sizeof(port->device), "%s", l->device);
 	port->port = l->port;
+	port->family = l->local.ss_family == AF_INET6 ? 6 : 4;
 	port->mtu = l->mtu;
 	port->mtu_max = l->mtu_max;
 	port->node_guid = be64toh(attr.node_guid);

@@ -46,6 +46,7 @@ static void healthy(int lanes)
 				o->verbs = true;
 				o->port = 1;
 				o->mtu = 4096;
+				o->family = 6;
 				snprintf(o->device, sizeof(o->device), "roce%d%c%d", i,
 					 s == LINK_NEXT ? 'n' : 'p', l);
 			}
@@ -204,6 +205,31 @@ START_TEST(test_a_lane_that_cannot_is_left_out_at_both_ends)
 }
 END_TEST
 
+/* IPv6 switched off at one end alone: the two addresses would never meet. */
+START_TEST(test_ends_with_addresses_of_two_families_are_told_apart_before_they_wait)
+{
+	healthy(2);
+	for (int l = 0; l < 2; l++)
+		offer[1].side[LINK_PREV].lane[l].family = 4;
+	offer[2].side[LINK_NEXT].lane[1].family = 4;
+	for (int s = 0; s < LINK_SIDES; s++)
+		for (int l = 0; l < 2; l++) /* cable 3: IPv4 at both ends is as good */
+			offer[s ? 0 : 3].side[s].lane[l].family = 4;
+	ck_assert_int_eq(choose(WANT_AUTO), SIRCL_SUCCESS);
+	ck_assert_int_eq(use[0].class, CLASS_TCP);
+	ck_assert_int_eq(use[0].rank, 1);
+	ck_assert_ptr_nonnull(strstr(text(0),
+				     "; not verbs: rank 1 (spark-b), port p0: its RoCE address is "
+				     "IPv4, that of the other end (rank 0, spark-a) link-local IPv6"));
+	ck_assert_int_eq(use[2].class, CLASS_VERBS);
+	ck_assert_int_eq(use[2].left_out, 1);
+	ck_assert_int_eq(use[3].class, CLASS_VERBS);
+	ck_assert_int_eq(use[3].left_out, 0);
+	ck_assert_int_eq(choose(WANT_VERBS), SIRCL_BAD_CONFIG);
+	ck_assert_ptr_nonnull(strstr(error_last()->msg, "IPv6"));
+}
+END_TEST
+
 /* Each end has a port that can, but no lane can at both. */
 START_TEST(test_ports_that_can_on_different_lanes_make_no_verbs_cable)
 {
@@ -286,6 +312,7 @@ int main(void)
 	tcase_add_test(t, test_a_ring_whose_ports_all_can_is_verbs_throughout);
 	tcase_add_test(t, test_a_machine_without_rdma_has_tcp_on_its_two_cables_only);
 	tcase_add_test(t, test_a_lane_that_cannot_is_left_out_at_both_ends);
+	tcase_add_test(t, test_ends_with_addresses_of_two_families_are_told_apart_before_they_wait);
 	tcase_add_test(t, test_ports_that_can_on_different_lanes_make_no_verbs_cable);
 	tcase_add_test(t, test_verbs_on_a_cable_that_cannot_is_an_error_that_names_rank_host_port_and_reason);
 	tcase_add_test(t, test_within_a_machine_auto_is_shm_and_verbs_goes_through_a_device);

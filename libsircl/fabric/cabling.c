@@ -198,10 +198,11 @@ static sircl_result_t hello_rounds(struct start *s, struct hello *h, struct map_
 		} else if (round >= rounds || (ret == SIRCL_BAD_CONFIG && round >= ROUNDS_BAD)) {
 			struct sircl_error e = *error_last();
 
-			return error_set(
-				ret == SIRCL_IN_PROGRESS ? SIRCL_TIMEOUT : ret,
-				"no ring of cables: %.480s. Check carrier (ip link), cages, SIRCL_IFNAME",
-				e.msg);
+			return error_set(ret == SIRCL_IN_PROGRESS ? SIRCL_TIMEOUT : ret,
+					 "no ring of cables: %.480s. Check carrier (ip link), cages, "
+					 "SIRCL_IFNAME; IPv6 "
+					 "must be on, or off, at both ends of a cable",
+					 e.msg);
 		}
 	}
 }

@@ -166,6 +166,15 @@ static const char *suspicion(const struct start *s, enum link_side side, int c, 
 	return buf;
 }
 
+/* What the first lane that is not up says of itself. */
+static const char *lane_why(const struct link_stats *st)
+{
+	for (int i = 0; i < st->lanes; i++)
+		if (st->lane_why[i])
+			return st->lane_why[i];
+	return "nothing is known";
+}
+
 /* Engine locked. */
 static sircl_result_t look_at_links(struct start *s)
 {
@@ -184,16 +193,16 @@ static sircl_result_t look_at_links(struct start *s)
 		if (link_state(l) == LINK_CONNECTING)
 			return error_set(SIRCL_TIMEOUT,
 					 "rank %d: no lane of cable %d to rank %d (%s) came up within the "
-					 "limit (%d lanes, %s); is that process "
+					 "limit (%d lanes, %s; %s); is that process "
 					 "alive, %s",
 					 s->cfg->rank, c, peer, s->rec[peer].host, st.lanes,
-					 cable_ops(s, c)->name,
+					 cable_ops(s, c)->name, lane_why(&st),
 					 suspicion(s, (enum link_side)side, c, buf, sizeof(buf)));
 		if (link_state(l) == LINK_DEGRADED)
 			log_warn(&s->ctx->log,
-				 "rank %d: cable %d to rank %d (%s): only %d of %d lanes are up (%s); %s",
+				 "rank %d: cable %d to rank %d (%s): only %d of %d lanes are up (%s; %s); %s",
 				 s->cfg->rank, c, peer, s->rec[peer].host, st.lanes_up, st.lanes,
-				 cable_ops(s, c)->name,
+				 cable_ops(s, c)->name, lane_why(&st),
 				 suspicion(s, (enum link_side)side, c, buf, sizeof(buf)));
 	}
 	return SIRCL_SUCCESS;

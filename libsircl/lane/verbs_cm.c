@@ -117,11 +117,23 @@ void verbs_hs_fail(struct verbs_lane *l, struct verbs_hs *h, bool gone, const ch
 		stranger(l, text);
 }
 
+/* Our own trouble; at the accepting end it is no stranger's doing. */
 static void fail_errno(struct verbs_lane *l, struct verbs_hs *h, const char *what, int err)
 {
+	char text[ERROR_MSG_MAX];
+
 	/* also where the limit of locked memory is the cause, it says so */
 	verbs_error(l, what, err);
-	verbs_hs_fail(l, h, false, "%s", error_last()->msg);
+	snprintf(text, sizeof(text), "%s", error_last()->msg);
+	if (h->connects) {
+		down(l, h, false, text);
+		return;
+	}
+	hs_free(l, h);
+	if (l->now < l->warn_next)
+		return;
+	log_warn(&l->cfg.ctx->log, "a connection of the peer was not taken, it may try again: %s", text);
+	l->warn_next = l->now + VERBS_WARN_NS;
 }
 
 /* The resend time of both ends. An old kernel has no such option: its own time is longer, that is all. */

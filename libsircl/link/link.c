@@ -361,6 +361,7 @@ void link_stats(const struct link *l, struct link_stats *s)
 
 		s->memory_bytes += (ln->done_mask + 1ull) * sizeof(*ln->put_end);
 		s->lane_bytes_sent[i] = ln->bytes_sent;
+		s->lane_why[i] = ln->phase == LL_UP ? NULL : ln->why;
 		ln->ops->stats(ln->lane, &s->lane[i]);
 	}
 }

@@ -183,6 +183,7 @@ struct link_stats {
 	int lanes, lanes_up;
 	struct lane_stats lane[LANES_MAX];
 	uint64_t lane_bytes_sent[LANES_MAX]; /* payload put on each lane, replays included */
+	const char *lane_why[LANES_MAX]; /* of a lane that is down: why; until the link is called again */
 };
 void link_stats(const struct link *, struct link_stats *);
 

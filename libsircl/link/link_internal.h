@@ -17,7 +17,7 @@
 #define LINK_BACKOFF_MIN (10 * MSEC)
 #define LINK_BACKOFF_MAX (1 * SEC)
 #define LINK_GONE_LIMIT (500 * MSEC) /* every lane hung up and none came back: the process is dead */
-#define LINK_WHY_MAX 80
+#define LINK_WHY_MAX 240
 
 enum lane_phase {
 	LL_DOWN, /* floor is fenced here */

@@ -171,16 +171,24 @@ static const char *words(struct far *f, char *text, size_t n)
 
 static void lost(struct run *r, struct far *f, const char *why)
 {
-	const char *name = f->host->name,
-		   *state = f->state == CONNECTING ? "cannot start sircl there" : "the connection is lost";
-	char text[WORDS + 8];
+	const bool connecting = f->state == CONNECTING;
+	char text[WORDS + 8], status[80] = "";
 
 	if (f->state == OVER)
 		return;
-	words(f, text, sizeof(text));
-	if (*why == '\0' && *text == '\0')
-		why = "its ssh has ended, without a word";
-	fail(r, EXIT_USAGE, "host %s: %s: %s%s%s%s", name, state, why,
+	/* words that came later are on standard error already */
+	if (connecting)
+		words(f, text, sizeof(text));
+	else
+		text[0] = '\0';
+	if (*why == '\0' && *text == '\0') {
+		snprintf(status, sizeof(status), "its ssh has ended with status %d",
+			 WIFEXITED(f->wait_status) ? WEXITSTATUS(f->wait_status)
+						   : 128 + WTERMSIG(f->wait_status));
+		why = status;
+	}
+	fail(r, EXIT_USAGE, "host %s: %s: %s%s%s%s", f->host->name,
+	     connecting ? "cannot start sircl there" : "the connection is lost", why,
 	     *why != '\0' && *text != '\0' ? ": " : "", text, r->started ? "; ending the ranks" : "");
 	give_up(f);
 }
@@ -305,15 +313,16 @@ static void from_far(struct run *r, struct far *f)
 
 static void from_ssh(struct run *r, struct far *f)
 {
-	const size_t before = f->words.n;
 	const ssize_t k = buf_read(&f->words, f->fd[ERR], 4096);
 
 	if (k == 0 || (k < 0 && f->ssh == 0))
 		close_fd(&f->fd[ERR]);
 	if (k <= 0)
 		return;
-	if (f->state != CONNECTING) /* kept as well: they may be the last */
-		buf_add(&r->sink[1].buf, f->words.p + before, (size_t)k);
+	if (f->state != CONNECTING) {
+		buf_add(&r->sink[1].buf, f->words.p, f->words.n);
+		f->words.n = 0;
+	}
 	if (f->words.n > WORDS)
 		buf_drop(&f->words, f->words.n - WORDS);
 }

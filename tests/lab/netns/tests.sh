@@ -2,6 +2,7 @@
 # What `ring.sh test` runs; sourced by it. Each test says what holds; the table and the count come at the end.
 # shellcheck shell=bash disable=SC2154
 . "$here/shapes.sh"
+. "$here/hosts.sh"
 . "$here/verbs.sh"
 PASS=0 FAIL=0
 tmp= # a tmpfs in the mount namespace of the bridges' holder: gone with it
@@ -403,6 +404,7 @@ run_tests() {
 	for t in test_same_bits_as_shm test_permuted_ranks test_line test_lane_lost test_lane_lost_bits test_slow_lane test_verbs_lanes test_other_rings \
 		test_without_ipv6 test_two_labs test_killed_lab; do timed $t; done
 	timed test_shapes
+	timed test_hosts
 	down
 	timed test_pairs
 	check "nothing is left behind" bash -c "! pgrep -f '^sircl-lab-$LAB-'"

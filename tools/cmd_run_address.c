@@ -19,7 +19,11 @@
  * otherwise. */
 static bool is_useful(const struct sockaddr *a, socklen_t len)
 {
-	struct sockaddr_storage any;
+	union {
+		struct sockaddr sa;
+		struct sockaddr_in in;
+		struct sockaddr_in6 in6;
+	} any;
 	bool useful = false;
 	int fd;
 
@@ -28,19 +32,19 @@ static bool is_useful(const struct sockaddr *a, socklen_t len)
 		return false;
 	memcpy(&any, a, len);
 	if (a->sa_family == AF_INET) {
-		struct sockaddr_in *in = (struct sockaddr_in *)&any;
+		const uint32_t ip = ntohl(any.in.sin_addr.s_addr);
 
-		in->sin_port = 0;
-		useful = ntohl(in->sin_addr.s_addr) >> 24 != 127 && in->sin_addr.s_addr != 0;
+		any.in.sin_port = 0;
+		useful = ip >> 24 != 127 && ip != 0;
 	} else if (a->sa_family == AF_INET6) {
-		struct sockaddr_in6 *in6 = (struct sockaddr_in6 *)&any;
+		const struct in6_addr *ip = &any.in6.sin6_addr;
 
-		in6->sin6_port = 0;
-		useful = !IN6_IS_ADDR_LOOPBACK(&in6->sin6_addr) && !IN6_IS_ADDR_LINKLOCAL(&in6->sin6_addr) &&
-			 !IN6_IS_ADDR_UNSPECIFIED(&in6->sin6_addr) && !IN6_IS_ADDR_V4MAPPED(&in6->sin6_addr);
+		any.in6.sin6_port = 0;
+		useful = !IN6_IS_ADDR_LOOPBACK(ip) && !IN6_IS_ADDR_LINKLOCAL(ip) &&
+			 !IN6_IS_ADDR_UNSPECIFIED(ip) && !IN6_IS_ADDR_V4MAPPED(ip);
 	}
 	fd = useful ? socket(a->sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0) : -1;
-	useful = fd >= 0 && bind(fd, (struct sockaddr *)&any, len) == 0;
+	useful = fd >= 0 && bind(fd, &any.sa, len) == 0;
 	if (fd >= 0)
 		close(fd);
 	return useful;
@@ -54,7 +58,7 @@ static bool as_text(const struct sockaddr *a, socklen_t len, char *text, size_t 
 /* The address that this machine would send from; nothing is sent. */
 static bool towards(const struct addrinfo *to, char *text, size_t n)
 {
-	struct sockaddr_storage own;
+	struct sockaddr_storage own = { 0 };
 	socklen_t len = sizeof(own);
 	const int fd = socket(to->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	const bool known = fd >= 0 && connect(fd, to->ai_addr, to->ai_addrlen) == 0 &&

@@ -86,6 +86,7 @@ static sircl_result_t verbs_connect(struct lane *lane, struct tick *t, const str
 			"verbs lane %u of cable %u to position %u: epoch %u may not come up (lowest: %u%s)",
 			l->cfg.lane, l->cfg.cable, l->cfg.peer, epoch, l->min_epoch,
 			l->state == VERBS_DOWN ? "" : ", not fenced yet");
+	verbs_tell_mtu_differs(l, verbs_addr_mtu(peer), 0);
 	verbs_hs_cancel(l, UINT32_MAX, "another attempt was started");
 	verbs_hs_connect(l, &a, epoch);
 	return SIRCL_SUCCESS;
@@ -188,9 +189,9 @@ static int verbs_arm(struct lane *lane, struct pollfd *p, int max)
 
 	if (l->ndown || l->ev_up || l->ev_suspect || (l->ev_fenced && l->state <= VERBS_SUSPECT) || l->done)
 		return -1;
-	if (verbs_stash(l))
-		return -1;
 	l->unarmed = false;
+	if (verbs_stash(l) || l->ev_suspect)
+		return -1;
 	for (int i = 0; i < 3; i++) {
 		if (fds[i] < 0)
 			continue;

@@ -81,12 +81,21 @@ static void down(struct verbs_lane *l, struct verbs_hs *h, bool gone, const char
 	hs_free(l, h);
 }
 
+/* One line a minute, whatever knocks. */
+static bool may_warn(struct verbs_lane *l)
+{
+	if (l->now < l->warn_next)
+		return false;
+	l->warn_next = l->now + VERBS_WARN_NS;
+	return true;
+}
+
 static void stranger(struct verbs_lane *l, const char *what)
 {
 	char where[VERBS_WHERE_MAX];
 
 	l->strangers++;
-	if (l->now < l->warn_next)
+	if (!may_warn(l))
 		return;
 	log_warn(&l->cfg.ctx->log,
 		 "verbs lane %u of cable %u (%s, to position %u): dropped %u connection%s that did not "
@@ -94,7 +103,6 @@ static void stranger(struct verbs_lane *l, const char *what)
 		 l->cfg.lane, l->cfg.cable, verbs_where(l, where), l->cfg.peer, l->strangers,
 		 l->strangers == 1 ? "" : "s", what);
 	l->strangers = 0;
-	l->warn_next = l->now + VERBS_WARN_NS;
 }
 
 /* `fmt` NULL: not worth a word (accepting side only). */
@@ -130,10 +138,9 @@ static void fail_errno(struct verbs_lane *l, struct verbs_hs *h, const char *wha
 		return;
 	}
 	hs_free(l, h);
-	if (l->now < l->warn_next)
-		return;
-	log_warn(&l->cfg.ctx->log, "a connection of the peer was not taken, it may try again: %s", text);
-	l->warn_next = l->now + VERBS_WARN_NS;
+	if (may_warn(l))
+		log_warn(&l->cfg.ctx->log, "a connection of the peer was not taken, it may try again: %s",
+			 text);
 }
 
 /* The resend time of both ends. An old kernel has no such option: its own time is longer, that is all. */
@@ -177,6 +184,8 @@ void verbs_hs_connect(struct verbs_lane *l, const struct sockaddr_storage *to, u
 		fail_errno(l, h, "rdma_create_id", errno);
 		return;
 	}
+	/* before the route: its packet life time, which the request tells the peer, follows from it */
+	set_timeout(l, h->qp.id);
 	if (l->lib->cm.rdma_resolve_addr(h->qp.id, (struct sockaddr *)&src, (struct sockaddr *)&dst,
 					 RESOLVE_MS))
 		fail_errno(l, h, "rdma_resolve_addr", errno);
@@ -209,7 +218,6 @@ static void request(struct verbs_lane *l, struct verbs_hs *h)
 		fail_errno(l, h, "rdma_create_qp", err);
 		return;
 	}
-	set_timeout(l, h->qp.id);
 	start_auth(l, h);
 	if (auth_step(&h->auth, NULL, 0, first, &n) != SIRCL_SUCCESS) {
 		verbs_hs_fail(l, h, false, "%s", error_last()->msg);
@@ -244,7 +252,9 @@ static void reply(struct verbs_lane *l, struct verbs_hs *h, const uint8_t *data,
 	verbs_hello_fill(l, &mine);
 	memcpy(h->out, third, nout);
 	memcpy(h->out + nout, &mine, sizeof(mine));
-	err = verbs_post_buffer(l, &h->qp, WR_HELLO_IN, h->in, VERBS_HS_BUF);
+	err = verbs_qp_trust(l, &h->qp);
+	if (!err)
+		err = verbs_post_buffer(l, &h->qp, WR_HELLO_IN, h->in, VERBS_HS_BUF);
 	if (!err)
 		err = verbs_post_slots(l, &h->qp);
 	if (!err)
@@ -340,8 +350,13 @@ static void incoming(struct verbs_lane *l, struct rdma_cm_id *id, const uint8_t 
 	}
 	set_timeout(l, id);
 	param.private_data_len = (uint8_t)nsecond;
-	if (l->lib->cm.rdma_accept(id, &param))
-		fail_errno(l, h, "rdma_accept", errno);
+	if (l->lib->cm.rdma_accept(id, &param)) {
+		err = errno;
+		fail_errno(l, h,
+			   err == EINVAL ? "rdma_accept (is the MTU alike at both ends? ip link shows it)"
+					 : "rdma_accept",
+			   err);
+	}
 }
 
 /* ---- both ---- */
@@ -527,7 +542,9 @@ static void settle(struct verbs_lane *l)
 	/* the answer's buffer is the connection's: this one may be taken by the next request */
 	verbs_hello_fill(l, &mine);
 	memcpy(l->answer, &mine, sizeof(mine));
-	err = verbs_post_slots(l, &best->qp);
+	err = verbs_qp_trust(l, &best->qp);
+	if (!err)
+		err = verbs_post_slots(l, &best->qp);
 	if (!err)
 		err = verbs_send_buffer(l, &best->qp, WR_HELLO_OUT, l->answer, sizeof(mine));
 	if (err) {
@@ -548,7 +565,9 @@ void verbs_hs_poll(struct verbs_lane *l)
 		return;
 	for (int i = 0; i < VERBS_HALF_OPEN; i++)
 		if (l->half[i].state != VERBS_HS_FREE && l->now >= l->half[i].limit)
-			verbs_hs_fail(l, &l->half[i], false, "nothing was proved within 2 s");
+			verbs_hs_fail(l, &l->half[i], false,
+				      l->half[i].state == VERBS_HS_PROVED ? NULL
+									  : "nothing was proved within 2 s");
 	settle(l);
 }
 

@@ -27,13 +27,14 @@ struct verbs_head *verbs_head_make(struct verbs_lane *l, enum verbs_kind kind, u
 	return h;
 }
 
-/* Posts up to VERBS_CHAIN puts as one chain, its last request signalled. Returns how many were posted. */
+/* Posts up to VERBS_CHAIN puts as one chain, its last request signalled. Returns how many were posted, those
+ * included of which the WRITE alone was: its bytes may land until the fence, so the link must know of it. */
 static int chain(struct verbs_lane *l, const struct lane_put *p, int n)
 {
 	struct ibv_send_wr wr[2 * VERBS_CHAIN], *bad = NULL;
 	struct ibv_sge sge[2 * VERBS_CHAIN];
 	struct verbs_conn *c = &l->conn;
-	int nwr = 0, nsge = 0, err, end[VERBS_CHAIN], posted = 0;
+	int nwr = 0, nsge = 0, err, first[VERBS_CHAIN], posted = 0;
 
 	for (int i = 0; i < n; i++) {
 		uint32_t seq = c->put_seq + (uint32_t)i, len = p[i].len;
@@ -48,8 +49,9 @@ static int chain(struct verbs_lane *l, const struct lane_put *p, int n)
 		struct ibv_sge data_sge = { .addr = (uintptr_t)p[i].src,
 					    .length = len,
 					    .lkey = len ? (uint32_t)p[i].smem->impl : 0 };
-		struct ibv_send_wr *w = &wr[nwr++];
+		struct ibv_send_wr *w = &wr[nwr];
 
+		first[i] = nwr++;
 		*w = (struct ibv_send_wr){ .wr_id = verbs_wr_id(WR_PUT, c->qp.gen, seq + 1),
 					   .next = w + 1,
 					   .sg_list = &sge[nsge] };
@@ -79,7 +81,6 @@ static int chain(struct verbs_lane *l, const struct lane_put *p, int n)
 				c->peer.ring + (seq % l->cfg.max_notes) * sizeof(struct verbs_head);
 			w->wr.rdma.rkey = c->peer.ring_key;
 		}
-		end[i] = nwr;
 	}
 	sircl_assert(nwr > 0);
 	wr[nwr - 1].next = NULL;
@@ -90,7 +91,7 @@ static int chain(struct verbs_lane *l, const struct lane_put *p, int n)
 		return n;
 	verbs_suspect_errno(l, "posting failed", err);
 	for (int i = 0; i < n && bad && bad >= wr && bad < wr + nwr; i++)
-		posted += end[i] <= bad - wr;
+		posted += first[i] < bad - wr;
 	return posted;
 }
 
@@ -343,9 +344,11 @@ bool verbs_stash(struct verbs_lane *l)
 	}
 	if (!l->notified) {
 		l->stats.syscalls++;
-		if (ibv_req_notify_cq(l->cq, 0))
-			return true; /* never asleep without it */
-		l->notified = true;
+		l->notified = ibv_req_notify_cq(l->cq, 0) == 0;
+		/* without it (the device is gone) no long sleep while something may come, and none cut short
+		 * when nothing can */
+		l->unarmed |=
+			!l->notified && (l->state != VERBS_DOWN || l->nhalf || l->out.state != VERBS_HS_FREE);
 	}
 	return fill(l);
 }

@@ -548,3 +548,11 @@ sircl_result_t verbs_addr_unpack(const struct verbs_lane *l, const struct lane_a
 	}
 	return SIRCL_SUCCESS;
 }
+
+uint32_t verbs_addr_mtu(const struct lane_addr *in)
+{
+	uint16_t mtu;
+
+	memcpy(&mtu, in->b + in->len - 12, sizeof(mtu));
+	return le16toh(mtu);
+}

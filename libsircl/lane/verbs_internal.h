@@ -7,7 +7,8 @@
  *  - a lane has at most one connection, and it belongs to one epoch; a connection of epoch e comes up only if
  *    e >= min_epoch, and fence(e) raises min_epoch above e before anything else;
  *  - the peer can write to this end's memory only through a queue pair that is not in the error state, of a
- *    peer that has proved itself: keys of memory are told after the proof. LANE_FENCED is reported when the
+ *    peer that has proved itself: keys of memory are told, and the queue pair allows writing, after the
+ *    proof (keys alone can be guessed). LANE_FENCED is reported when the
  *    queue pair is in the error state and its marker at the end of each queue has come out, or the queue pair
  *    is destroyed;
  *  - every work request carries the generation of its queue pair: completions of a queue pair that is gone
@@ -208,7 +209,7 @@ struct verbs_lane {
 
 	bool look,
 		notified; /* look: arm() gave the descriptors away; notified: a notification is asked for */
-	bool unarmed;
+	bool unarmed; /* no descriptor will tell all: a look every millisecond */
 	uint64_t next_look;
 
 	/* events that wait for poll */
@@ -228,6 +229,7 @@ void verbs_close_device(struct verbs_lane *);
 sircl_result_t verbs_addr_pack(const struct verbs_lane *, struct lane_addr *);
 sircl_result_t verbs_addr_unpack(const struct verbs_lane *, const struct lane_addr *,
 				 struct sockaddr_storage *);
+uint32_t verbs_addr_mtu(const struct lane_addr *); /* RoCE, of a well-formed address */
 bool verbs_gid_there(const struct verbs_lane *); /* this lane's own GID is in the device's table */
 void verbs_refresh_mtu(struct verbs_lane *);
 const char *verbs_errno(int err, char *buf, size_t n);
@@ -258,7 +260,9 @@ void verbs_look(struct verbs_lane *);
 void verbs_hs_event(struct verbs_lane *, const struct rdma_cm_event *, const uint8_t *data, size_t n);
 
 /* verbs_qp.c */
-int verbs_qp_create(struct verbs_lane *, struct verbs_qp *, struct rdma_cm_id *); /* errno */
+/* The peer can write nothing through it until verbs_qp_trust. Both return an errno. */
+int verbs_qp_create(struct verbs_lane *, struct verbs_qp *, struct rdma_cm_id *);
+int verbs_qp_trust(struct verbs_lane *, struct verbs_qp *);
 void verbs_qp_destroy(struct verbs_lane *, struct verbs_qp *);
 int verbs_post_buffer(struct verbs_lane *, struct verbs_qp *, enum verbs_wr, void *, size_t); /* errno */
 int verbs_send_buffer(struct verbs_lane *, struct verbs_qp *, enum verbs_wr, void *, size_t);
@@ -266,6 +270,8 @@ int verbs_post_slots(struct verbs_lane *, struct verbs_qp *); /* all of them */
 int verbs_post_some(struct verbs_lane *, struct verbs_qp *, const uint32_t *slot,
 		    int n); /* VERBS_POLL at most */
 void verbs_hello_fill(struct verbs_lane *, struct verbs_hello *);
+/* Warns once if the ends differ. netdev 0: not known. */
+void verbs_tell_mtu_differs(struct verbs_lane *, uint32_t mtu, uint32_t netdev);
 /* Takes the queue pair over. */
 void verbs_up(struct verbs_lane *, struct verbs_qp *, uint32_t epoch, const struct verbs_hello *);
 void verbs_suspect(struct verbs_lane *, bool gone, const char *fmt, ...)

@@ -16,6 +16,19 @@
 
 /* ---- queue pairs ---- */
 
+/* librdmacm lets the peer write from the beginning, to any memory whose key it guesses. */
+static int set_access(struct verbs_lane *l, struct verbs_qp *q, int mask, unsigned int allowed)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .qp_access_flags = allowed };
+
+	return l->lib->ibv.ibv_modify_qp(q->id->qp, &attr, mask);
+}
+
+int verbs_qp_trust(struct verbs_lane *l, struct verbs_qp *q)
+{
+	return set_access(l, q, IBV_QP_ACCESS_FLAGS, IBV_ACCESS_REMOTE_WRITE);
+}
+
 int verbs_qp_create(struct verbs_lane *l, struct verbs_qp *q, struct rdma_cm_id *id)
 {
 	static const uint32_t inlines[] = { VERBS_INLINE, sizeof(struct verbs_head), 0 };
@@ -40,7 +53,7 @@ int verbs_qp_create(struct verbs_lane *l, struct verbs_qp *q, struct rdma_cm_id 
 			q->id = id;
 			q->has_qp = true;
 			q->gen = l->gen;
-			return 0;
+			return set_access(l, q, IBV_QP_STATE | IBV_QP_ACCESS_FLAGS, 0);
 		}
 		err = errno ? errno : EIO;
 		if (err != EINVAL)
@@ -139,6 +152,23 @@ void verbs_hello_fill(struct verbs_lane *l, struct verbs_hello *h)
 	};
 }
 
+/* Also before connecting: between ends that differ a connection may never come up. */
+void verbs_tell_mtu_differs(struct verbs_lane *l, uint32_t mtu, uint32_t netdev)
+{
+	char where[VERBS_WHERE_MAX], there[32] = "";
+
+	if (l->mtu_told || (mtu == l->mtu && (!netdev || netdev == l->netdev_mtu)))
+		return;
+	l->mtu_told = true;
+	if (netdev)
+		snprintf(there, sizeof(there), "%u, ", netdev);
+	log_warn(&l->cfg.ctx->log,
+		 "verbs lane %u of cable %u on %s: the ends differ: MTU %u, RoCE %u here, %sRoCE %u at "
+		 "position %u; set both alike (ip link set dev %s mtu 9000)",
+		 l->cfg.lane, l->cfg.cable, verbs_where(l, where), l->netdev_mtu, l->mtu, there, mtu,
+		 l->cfg.peer, l->dev);
+}
+
 /* What the connection runs with, and what is wrong with it. */
 static void tell_mtu(struct verbs_lane *l)
 {
@@ -158,16 +188,11 @@ static void tell_mtu(struct verbs_lane *l)
 		 "%u, there %u), ACK timeout %u, inline %u",
 		 l->cfg.lane, l->cfg.cable, l->cfg.peer, where, l->conn.epoch, path, l->mtu, l->mtu_max,
 		 peer->mtu, attr.timeout, l->inline_max);
+	verbs_tell_mtu_differs(l, peer->mtu, peer->netdev_mtu);
 	if (l->mtu_told)
 		return;
 	l->mtu_told = true;
-	if (peer->mtu != l->mtu || peer->netdev_mtu != l->netdev_mtu)
-		log_warn(&l->cfg.ctx->log,
-			 "verbs lane %u of cable %u on %s: the ends differ: MTU %u (RoCE %u) here, %u (RoCE "
-			 "%u) at position %u; set both alike (ip link set dev %s mtu 9000)",
-			 l->cfg.lane, l->cfg.cable, where, l->netdev_mtu, l->mtu, peer->netdev_mtu, peer->mtu,
-			 l->cfg.peer, l->dev);
-	else if (path && path < 4096 && l->mtu_max >= 4096)
+	if (path && path < 4096 && l->mtu_max >= 4096)
 		log_warn(&l->cfg.ctx->log,
 			 "verbs lane %u of cable %u on %s: packets of %u bytes (netdev MTU %u), the port can "
 			 "4096: ip link set dev %s mtu 9000, at both ends",

@@ -58,6 +58,7 @@ int rdma_create_qp(struct rdma_cm_id *id, struct ibv_pd *pd, struct ibv_qp_init_
 	if (q == NULL)
 		return -1;
 	q->cap = *cap;
+	atomic_store(&q->access, IBV_ACCESS_REMOTE_WRITE); /* as librdmacm does */
 	q->sq = calloc(cap->max_send_wr + 1u, sizeof(*q->sq));
 	q->rq = calloc(cap->max_recv_wr + 1u, sizeof(*q->rq));
 	if (q->sq == NULL || q->rq == NULL)

@@ -213,6 +213,7 @@ struct fqp {
 	pthread_mutex_t mu;
 	struct ibv_qp_cap cap;
 	bool sig_all;
+	_Atomic uint32_t access; /* what the peer may do: IBV_ACCESS_REMOTE_WRITE or nothing */
 	_Atomic uint32_t state; /* enum ibv_qp_state; written under fv.mu */
 	struct fwqe *sq;
 	struct frwqe *rq;

@@ -42,7 +42,7 @@ uint8_t *fv_memory(const struct fqp *q, uint32_t key, bool remote, uint64_t addr
 	uint64_t base;
 
 	if (m == NULL || (remote ? m->key | FV_REMOTE : m->key) != key || m->m.pd != q->q.pd ||
-	    (m->access & access) != access)
+	    (m->access & access) != access || (remote && ((int)atomic_load(&q->access) & access) != access))
 		return NULL;
 	base = (uintptr_t)m->m.addr;
 	if (addr < base || len > m->m.length || addr - base > m->m.length - len)

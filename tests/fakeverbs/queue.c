@@ -185,6 +185,16 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *a, int mask)
 
 	if (fv_fail(EIO))
 		return errno;
+	if (mask & IBV_QP_ACCESS_FLAGS) {
+		if ((mask & ~IBV_QP_ACCESS_FLAGS) != 0 &&
+		    ((mask & ~IBV_QP_ACCESS_FLAGS) != IBV_QP_STATE || a->qp_state != IBV_QPS_INIT ||
+		     atomic_load(&q->state) != IBV_QPS_INIT))
+			return EINVAL;
+		if (atomic_load(&q->state) == IBV_QPS_ERR)
+			return EINVAL;
+		atomic_store(&q->access, a->qp_access_flags);
+		return 0;
+	}
 	if (!(mask & IBV_QP_STATE) || a->qp_state != IBV_QPS_ERR)
 		return EINVAL; /* all else is the connection manager's */
 	fv_lock();

@@ -82,4 +82,63 @@ static inline void v_close(struct vpair *v)
 		ck_abort_msg("%d objects of the device were left open", fakeverbs_open_objects());
 	}
 }
+/* ---- somebody who knows no key ---- */
+struct stranger {
+	struct rdma_event_channel *ch;
+	struct rdma_cm_id *id;
+	struct ibv_pd *pd;
+	struct ibv_cq *cq;
+	bool has_qp;
+};
+
+/* Asks for a connection with these bytes, and says nothing more. */
+static inline void knock(struct vpair *v, struct stranger *s, const void *data, uint8_t n)
+{
+	struct rdma_conn_param param = { .private_data = data,
+					 .private_data_len = n,
+					 .responder_resources = 1,
+					 .initiator_depth = 1,
+					 .retry_count = 6,
+					 .rnr_retry_count = 7 };
+	struct ibv_qp_init_attr attr = {
+		.cap = { .max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1 },
+		.qp_type = IBV_QPT_RC
+	};
+	const struct verbs_cm *cm = &fakeverbs_lib.cm;
+	struct sockaddr_storage to;
+	struct rdma_cm_event *e;
+
+	memset(s, 0, sizeof(*s));
+	s->ch = cm->rdma_create_event_channel();
+	ck_assert_ptr_nonnull(s->ch);
+	ck_assert_int_eq(cm->rdma_create_id(s->ch, &s->id, NULL, RDMA_PS_TCP), 0);
+	ck_assert_int_eq(verbs_addr_unpack(v_lane(v, 0), &v->p.e[1].addr, &to), SIRCL_SUCCESS);
+	ck_assert_int_eq(cm->rdma_resolve_addr(s->id, (struct sockaddr *)&v_lane(v, 0)->local,
+					       (struct sockaddr *)&to, 1000),
+			 0);
+	ck_assert_int_eq(cm->rdma_get_cm_event(s->ch, &e), 0);
+	ck_assert_int_eq(e->event, RDMA_CM_EVENT_ADDR_RESOLVED);
+	cm->rdma_ack_cm_event(e);
+	ck_assert_int_eq(cm->rdma_resolve_route(s->id, 1000), 0);
+	ck_assert_int_eq(cm->rdma_get_cm_event(s->ch, &e), 0);
+	ck_assert_int_eq(e->event, RDMA_CM_EVENT_ROUTE_RESOLVED);
+	cm->rdma_ack_cm_event(e);
+	s->pd = fakeverbs_lib.ibv.ibv_alloc_pd(s->id->verbs);
+	s->cq = fakeverbs_lib.ibv.ibv_create_cq(s->id->verbs, 16, NULL, NULL, 0);
+	attr.send_cq = attr.recv_cq = s->cq;
+	ck_assert_int_eq(cm->rdma_create_qp(s->id, s->pd, &attr), 0);
+	ck_assert_int_eq(cm->rdma_connect(s->id, &param), 0);
+}
+
+/* mr: what it has registered, NULL: nothing */
+static inline void leave(struct stranger *s, struct ibv_mr *mr)
+{
+	if (mr)
+		fakeverbs_lib.ibv.ibv_dereg_mr(mr);
+	fakeverbs_lib.cm.rdma_destroy_qp(s->id);
+	fakeverbs_lib.cm.rdma_destroy_id(s->id);
+	fakeverbs_lib.ibv.ibv_destroy_cq(s->cq);
+	fakeverbs_lib.ibv.ibv_dealloc_pd(s->pd);
+	fakeverbs_lib.cm.rdma_destroy_event_channel(s->ch);
+}
 #endif

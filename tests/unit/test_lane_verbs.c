@@ -462,62 +462,6 @@ END_TEST
 
 /* ---- strangers ---- */
 
-struct stranger {
-	struct rdma_event_channel *ch;
-	struct rdma_cm_id *id;
-	struct ibv_pd *pd;
-	struct ibv_cq *cq;
-	bool has_qp;
-};
-
-/* Asks for a connection with these bytes, and says nothing more. */
-static void knock(struct vpair *v, struct stranger *s, const void *data, uint8_t n)
-{
-	struct rdma_conn_param param = { .private_data = data,
-					 .private_data_len = n,
-					 .responder_resources = 1,
-					 .initiator_depth = 1,
-					 .retry_count = 6,
-					 .rnr_retry_count = 7 };
-	struct ibv_qp_init_attr attr = {
-		.cap = { .max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1 },
-		.qp_type = IBV_QPT_RC
-	};
-	const struct verbs_cm *cm = &fakeverbs_lib.cm;
-	struct sockaddr_storage to;
-	struct rdma_cm_event *e;
-
-	memset(s, 0, sizeof(*s));
-	s->ch = cm->rdma_create_event_channel();
-	ck_assert_ptr_nonnull(s->ch);
-	ck_assert_int_eq(cm->rdma_create_id(s->ch, &s->id, NULL, RDMA_PS_TCP), 0);
-	ck_assert_int_eq(verbs_addr_unpack(v_lane(v, 0), &v->p.e[1].addr, &to), SIRCL_SUCCESS);
-	ck_assert_int_eq(cm->rdma_resolve_addr(s->id, (struct sockaddr *)&v_lane(v, 0)->local,
-					       (struct sockaddr *)&to, 1000),
-			 0);
-	ck_assert_int_eq(cm->rdma_get_cm_event(s->ch, &e), 0);
-	ck_assert_int_eq(e->event, RDMA_CM_EVENT_ADDR_RESOLVED);
-	cm->rdma_ack_cm_event(e);
-	ck_assert_int_eq(cm->rdma_resolve_route(s->id, 1000), 0);
-	ck_assert_int_eq(cm->rdma_get_cm_event(s->ch, &e), 0);
-	ck_assert_int_eq(e->event, RDMA_CM_EVENT_ROUTE_RESOLVED);
-	cm->rdma_ack_cm_event(e);
-	s->pd = fakeverbs_lib.ibv.ibv_alloc_pd(s->id->verbs);
-	s->cq = fakeverbs_lib.ibv.ibv_create_cq(s->id->verbs, 16, NULL, NULL, 0);
-	attr.send_cq = attr.recv_cq = s->cq;
-	ck_assert_int_eq(cm->rdma_create_qp(s->id, s->pd, &attr), 0);
-	ck_assert_int_eq(cm->rdma_connect(s->id, &param), 0);
-}
-
-static void leave(struct stranger *s)
-{
-	fakeverbs_lib.cm.rdma_destroy_qp(s->id);
-	fakeverbs_lib.cm.rdma_destroy_id(s->id);
-	fakeverbs_lib.ibv.ibv_destroy_cq(s->cq);
-	fakeverbs_lib.ibv.ibv_dealloc_pd(s->pd);
-	fakeverbs_lib.cm.rdma_destroy_event_channel(s->ch);
-}
-
 START_TEST(test_verbs_request_that_is_none_makes_no_queue_pair)
 {
 	struct stranger s[5];
@@ -550,7 +494,7 @@ START_TEST(test_verbs_request_that_is_none_makes_no_queue_pair)
 		ck_assert_int_le(fakeverbs_open_objects() - before, mine + 1); /* its event of refusal */
 	}
 	for (int i = 0; i < 5; i++)
-		leave(&s[i]);
+		leave(&s[i], NULL);
 	h_up(&v.p, 6);
 	v_close(&v);
 }
@@ -579,7 +523,7 @@ START_TEST(test_verbs_half_open_connections_are_bounded_and_keep_nobody_out)
 	h_up(&v.p, 1);
 	ck_assert_int_eq(v_logged(&v, "dropped 1 connection "), 1); /* one line a minute */
 	for (int i = 0; i < 20; i++)
-		leave(&s[i]);
+		leave(&s[i], NULL);
 	v_close(&v);
 }
 END_TEST

@@ -94,6 +94,8 @@ sircl_result_t verbs_error(const struct verbs_lane *l, const char *what, int err
 		memory_cure(cure, sizeof(cure));
 	else if (err == EMFILE || err == ENFILE)
 		snprintf(cure, sizeof(cure), "; raise the limit of open files (ulimit -n)");
+	else if (err == EFAULT)
+		snprintf(cure, sizeof(cure), "; memory must be mapped and writable from end to end");
 	else if (err == EACCES || err == EPERM)
 		snprintf(cure, sizeof(cure),
 			 "; /dev/infiniband must be readable and writable (containers: --device "

@@ -4,6 +4,7 @@
  * handshakes. Only what was exported, and the ring of notes, can be written by the peer.
  */
 #include <errno.h>
+#include <stdio.h>
 #include "lane/verbs_internal.h"
 
 sircl_result_t verbs_reg(struct lane *lane, uint32_t id, void *base, size_t len, struct lane_mem *mem,
@@ -20,8 +21,13 @@ sircl_result_t verbs_reg(struct lane *lane, uint32_t id, void *base, size_t len,
 	/* reading locally needs no right */
 	r->mr = l->lib->ibv.ibv_reg_mr(l->pd, base, len,
 				       exp ? IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE : 0);
-	if (!r->mr)
-		return verbs_error(l, "ibv_reg_mr", errno);
+	if (!r->mr) {
+		int err = errno;
+		char what[80];
+
+		snprintf(what, sizeof(what), "ibv_reg_mr of %zu bytes at %p", len, base);
+		return verbs_error(l, what, err);
+	}
 	r->base = base;
 	r->len = len;
 	r->exported = exp != NULL;

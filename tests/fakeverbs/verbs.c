@@ -217,13 +217,32 @@ int ibv_dealloc_pd(struct ibv_pd *p)
 	return fail ? errno : 0;
 }
 
-static bool mapped(const uint8_t *at, size_t len)
+/* Whether a page may be written to; kernels before 5.14 cannot say. */
+static bool writable(uintptr_t p, size_t page)
+{
+	static char mine[65536] __attribute__((aligned(65536))); /* a page, however large */
+
+	return !madvise((void *)p, page, MADV_POPULATE_WRITE) || madvise(mine, page, MADV_POPULATE_WRITE);
+}
+
+/* What a device can pin: mapped throughout, and pages that may be written to if the device is to write. */
+static bool mapped(const uint8_t *at, size_t len, bool writes)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
-	unsigned char in;
+	uintptr_t from = (uintptr_t)at & ~(page - 1), to = ((uintptr_t)at + len + page - 1) & ~(page - 1);
+	unsigned char in[256];
 
-	return mincore((void *)((uintptr_t)at & ~(page - 1)), page, &in) == 0 &&
-	       mincore((void *)((uintptr_t)(at + len - 1) & ~(page - 1)), page, &in) == 0;
+	if (to <= from)
+		return false;
+	for (uintptr_t p = from; p < to; p += sizeof(in) * page) {
+		size_t n = to - p < sizeof(in) * page ? to - p : sizeof(in) * page;
+
+		if (mincore((void *)p, n, in))
+			return false;
+		if (writes && !writable(p, page))
+			return false;
+	}
+	return true;
 }
 
 /* A second mapping of the pages, as a device holds on to pages and not to addresses: private ones become
@@ -260,7 +279,7 @@ struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t len, int access)
 	errno = EINVAL;
 	if (len == 0 || ((access & IBV_ACCESS_REMOTE_WRITE) && !(access & IBV_ACCESS_LOCAL_WRITE)))
 		return NULL;
-	if (!mapped(addr, len)) {
+	if (!mapped(addr, len, access & IBV_ACCESS_LOCAL_WRITE)) {
 		errno = EFAULT;
 		return NULL;
 	}

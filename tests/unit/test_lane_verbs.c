@@ -86,6 +86,36 @@ START_TEST(test_verbs_memory_without_an_export_refuses_sends_and_writes)
 }
 END_TEST
 
+START_TEST(test_verbs_memory_with_a_hole_or_that_cannot_be_written_is_refused_with_the_cure)
+{
+	const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	struct lane_export exp;
+	struct lane_mem mem;
+	struct vpair v;
+	char *p = mmap(NULL, 3 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	ck_assert(p != MAP_FAILED);
+	v_open(&v);
+	ck_assert_int_eq(munmap(p + page, page), 0);
+	ck_assert_int_eq(mprotect(p + 2 * page, page, PROT_READ), 0);
+	for (size_t from = 0; from < 3; from += 2) {
+		size_t n = from ? page : 3 * page;
+
+		if (from && !madvise(p + from * page, page, MADV_POPULATE_WRITE))
+			continue; /* an emulator, which does as if: the fake cannot know either */
+		ck_assert_int_eq(verbs_reg(v.p.e[0].l, 5, p + from * page, n, &mem, &exp),
+				 SIRCL_SYSTEM_ERROR);
+		ck_assert_ptr_nonnull(strstr(error_last()->msg, "bytes at 0x"));
+		ck_assert_ptr_nonnull(strstr(error_last()->msg, "mapped and writable from end to end"));
+	}
+	ck_assert_int_eq(verbs_reg(v.p.e[0].l, 5, p, page, &mem, &exp), SIRCL_SUCCESS);
+	verbs_unreg(v.p.e[0].l, &mem);
+	v_close(&v);
+	munmap(p, page);
+	munmap(p + 2 * page, page);
+}
+END_TEST
+
 static struct rdma_conn_param asked, answered;
 static int spy_connect(struct rdma_cm_id *id, struct rdma_conn_param *p)
 {
@@ -557,6 +587,7 @@ int main(void)
 	tcase_set_timeout(c, 30);
 	tcase_add_test(c, test_verbs_tables_of_rdma_core_are_in_the_order_of_their_struct);
 	tcase_add_test(c, test_verbs_small_put_is_one_send_and_a_large_one_two_writes);
+	tcase_add_test(c, test_verbs_memory_with_a_hole_or_that_cannot_be_written_is_refused_with_the_cure);
 	tcase_add_test(c, test_verbs_memory_without_an_export_refuses_sends_and_writes);
 	tcase_add_test(c, test_verbs_both_ends_know_a_dead_lane_after_the_same_time);
 	tcase_add_test(c, test_verbs_kernel_without_ack_timeout_is_one_line);

@@ -455,7 +455,7 @@ static sircl_result_t say_goodbye(struct fabric *f, uint64_t limit_ns)
 
 /* What was said last (an abort, an error) is still on its way: a lane that is closed now takes it back where
  * a network card has it, not a kernel's socket. Neighbours that are gone do not take it at all. */
-#define LAST_WORDS (100 * MSEC)
+#define LAST_WORDS (500 * MSEC)
 
 static bool all_said(void *arg)
 {

@@ -10,7 +10,7 @@
 
 #define LOOK_EVENTS 32 /* of one kind, in one look */
 
-static void device_dead(struct verbs_lane *l, const char *what)
+void verbs_device_dead(struct verbs_lane *l, const char *what)
 {
 	char where[VERBS_WHERE_MAX];
 
@@ -42,7 +42,7 @@ static void connection_events(struct verbs_lane *l)
 		copy.param.conn.private_data = NULL;
 		l->lib->cm.rdma_ack_cm_event(e);
 		if (copy.event == RDMA_CM_EVENT_DEVICE_REMOVAL)
-			device_dead(l, "the RDMA device was removed");
+			verbs_device_dead(l, "the RDMA device was removed");
 		else if (copy.id == l->conn.qp.id && copy.id)
 			l->conn.hangup |= copy.event == RDMA_CM_EVENT_DISCONNECTED;
 		else
@@ -68,7 +68,7 @@ static void device_event(struct verbs_lane *l, enum ibv_event_type type, int por
 				      verbs_where(l, where));
 		break;
 	case IBV_EVENT_DEVICE_FATAL:
-		device_dead(l, "the RDMA device has failed");
+		verbs_device_dead(l, "the RDMA device has failed");
 		break;
 	default:
 		break;
@@ -85,7 +85,7 @@ static void device_events(struct verbs_lane *l)
 		l->stats.syscalls++;
 		if (l->lib->ibv.ibv_get_async_event(l->async, &e)) {
 			if (errno == EIO || errno == ENODEV) {
-				device_dead(l, "the RDMA device is gone");
+				verbs_device_dead(l, "the RDMA device is gone");
 				/* its descriptor stays ready for ever: nobody may watch it any more */
 				l->lib->ibv.ibv_close_device(l->async);
 				l->async = NULL;

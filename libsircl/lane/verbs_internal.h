@@ -257,6 +257,7 @@ void verbs_hs_completion(struct verbs_lane *, struct verbs_hs *, const struct ib
 
 /* verbs_event.c: descriptors */
 void verbs_look(struct verbs_lane *);
+void verbs_device_dead(struct verbs_lane *, const char *what); /* for good */
 void verbs_hs_event(struct verbs_lane *, const struct rdma_cm_event *, const uint8_t *data, size_t n);
 
 /* verbs_qp.c */

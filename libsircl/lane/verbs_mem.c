@@ -18,6 +18,8 @@ sircl_result_t verbs_reg(struct lane *lane, uint32_t id, void *base, size_t len,
 				 l->cfg.lane, l->cfg.cable, id,
 				 id < LANE_REGIONS_MAX ? "registered already" : "beyond the table");
 	r = &l->region[id];
+	if (l->dead)
+		goto dead;
 	/* reading locally needs no right */
 	r->mr = l->lib->ibv.ibv_reg_mr(l->pd, base, len,
 				       exp ? IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE : 0);
@@ -25,6 +27,10 @@ sircl_result_t verbs_reg(struct lane *lane, uint32_t id, void *base, size_t len,
 		int err = errno;
 		char what[80];
 
+		if (l->min_epoch && (err == EIO || err == ENODEV)) {
+			verbs_device_dead(l, "the RDMA device does not take memory any more");
+			goto dead;
+		}
 		snprintf(what, sizeof(what), "ibv_reg_mr of %zu bytes at %p", len, base);
 		return verbs_error(l, what, err);
 	}
@@ -37,6 +43,13 @@ sircl_result_t verbs_reg(struct lane *lane, uint32_t id, void *base, size_t len,
 		*mem = (struct lane_mem){ .base = base, .len = len, .id = id, .impl = r->mr->lkey };
 	if (exp)
 		*exp = (struct lane_export){ .addr = (uintptr_t)base, .len = len, .key = r->mr->rkey };
+	return SIRCL_SUCCESS;
+dead:
+	/* this lane never comes up again; its sisters need the memory */
+	if (mem)
+		*mem = (struct lane_mem){ .base = base, .len = len, .id = id };
+	if (exp)
+		*exp = (struct lane_export){ .addr = (uintptr_t)base, .len = len };
 	return SIRCL_SUCCESS;
 }
 

@@ -143,6 +143,20 @@ else
 	bad "a second device for the second lane: '$device', '$second'"
 fi
 
+# ---- a device fails for good in mid-run ----
+if [ -n "$second" ] && [ "$device" != "$second" ]; then
+	SIRCL_LAB=$SIRCL_LAB-fatal SIRCL_LANES=2 LD_LIBRARY_PATH=$F timeout -k 2 90 "$B/sircl-bench" all_reduce --ranks 3 --transport verbs \
+		-b 64K -e 1M -f 2 -n "${FATAL_ITERS:-100}" >"$tmp/out" 2>&1 &
+	run=$!
+	for _ in $(seq 300); do grep -qE '^ +65536 ' "$tmp/out" && break; sleep 0.05; done
+	SIRCL_LAB=$SIRCL_LAB-fatal "$F/fakectl" fatal "$device"
+	if wait "$run" && grep -q 'Out of bounds values : 0 OK' "$tmp/out" && grep -q "lane 0 (verbs .* is fenced" "$tmp/out"; then
+		ok "$device fails: its lanes are lost, new memory is registered for the others, all sums are right"
+	else
+		bad "$device fails for good"
+	fi
+fi
+
 # ---- doing nothing ----
 check "4 ranks do nothing for 3 s" fake 30 "$B/sircl" run -n 4 --transport verbs -- "$B/tests/ringcheck" idle 3
 sed -n 's/^\(rank . idle: .*\)/         \1 (goal: below 1 %; the fake card is part of it)/p' "$tmp/out"

@@ -387,6 +387,43 @@ START_TEST(test_verbs_dead_device_ends_attempts_with_a_sentence)
 }
 END_TEST
 
+/* The link's other lanes need the memory; this one is lost, and says so. */
+START_TEST(test_verbs_memory_can_be_registered_although_the_device_has_failed)
+{
+	static char buf[8192];
+	struct lane_export exp;
+	struct lane_mem mem;
+	struct vpair v;
+
+	v_open(&v);
+	h_up(&v.p, 1);
+	ck_assert_int_eq(fakeverbs_fatal(v_lane(&v, 0)->device), 0);
+	for (int k = 0; k < 2; k++) { /* before the lane knows, and after */
+		ck_assert_int_eq(verbs_reg(v.p.e[0].l, 2, buf, sizeof(buf), &mem, &exp), SIRCL_SUCCESS);
+		ck_assert_ptr_eq(mem.base, buf);
+		ck_assert_uint_eq(exp.len, sizeof(buf));
+		verbs_unreg(v.p.e[0].l, &mem);
+		ck_assert(v_lane(&v, 0)->dead);
+		h_wait(&v.p, 0, 0, LANE_SUSPECT, 2000);
+	}
+	v_close(&v);
+}
+END_TEST
+
+START_TEST(test_verbs_device_that_fails_before_the_lane_is_up_is_an_error)
+{
+	static char buf[8192];
+	struct lane_mem mem;
+	struct vpair v;
+
+	v_open(&v);
+	ck_assert_int_eq(fakeverbs_fatal(v_lane(&v, 0)->device), 0);
+	ck_assert_int_eq(verbs_reg(v.p.e[0].l, 2, buf, sizeof(buf), &mem, NULL), SIRCL_SYSTEM_ERROR);
+	ck_assert_ptr_nonnull(strstr(error_last()->msg, "ibv_reg_mr of 8192 bytes"));
+	v_close(&v);
+}
+END_TEST
+
 /* ---- what is said ---- */
 
 static enum ibv_mtu port_mtu; /* end 0 */
@@ -597,6 +634,8 @@ int main(void)
 	tcase_add_test(c, test_verbs_lane_lives_as_long_as_its_own_address);
 	tcase_add_test(c, test_verbs_lane_whose_address_is_taken_away_is_suspected);
 	tcase_add_test(c, test_verbs_port_down_is_suspected_at_both_ends_and_comes_back);
+	tcase_add_test(c, test_verbs_memory_can_be_registered_although_the_device_has_failed);
+	tcase_add_test(c, test_verbs_device_that_fails_before_the_lane_is_up_is_an_error);
 	tcase_add_test(c, test_verbs_dead_device_ends_attempts_with_a_sentence);
 	tcase_add_test(c, test_verbs_path_mtu_is_told_and_what_is_wrong_with_it);
 	tcase_add_test(c, test_verbs_memory_that_cannot_be_pinned_names_the_limit_and_the_cure);

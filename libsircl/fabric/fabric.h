@@ -31,6 +31,7 @@ struct fabric {
 	bool ring;
 	uint16_t rank_of[COLL_MAX_RANKS]; /* position -> rank */
 	enum coll_class class;
+	bool nics; /* a cable has verbs lanes */
 	int ranks_here; /* ranks of this job on this machine */
 	struct chan_net *net;
 	struct link *link[LINK_SIDES]; /* NULL: none */

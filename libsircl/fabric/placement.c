@@ -107,19 +107,21 @@ static sircl_result_t from_parameter(struct sircl_ctx *ctx, const char *list, co
 	}
 	cpulist_text(allowed, may, sizeof(may));
 	if (!cpulist_parse(list, set, &bad))
-		return error_set(SIRCL_BAD_CONFIG,
-				 "the environment variable SIRCL_PROGRESS_CPU=%.80s is not allowed (at "
-				 "\"%.20s\"); allowed: none, or CPUs and ranges of CPUs with commas between, "
-				 "e.g. 7 or 5-9,15 (this process may use %s)",
-				 list, bad, may);
+		return error_set(
+			SIRCL_BAD_CONFIG,
+			"rank %d (%s): the environment variable SIRCL_PROGRESS_CPU=%.80s is not allowed (at "
+			"\"%.20s\"); allowed: none, or CPUs and ranges of CPUs with commas between, "
+			"e.g. 7 or 5-9,15 (this process may use %s)",
+			ctx->rank, ctx->host, list, bad, may);
 	CPU_XOR(&no, set, allowed);
 	CPU_AND(&no, &no, set);
 	if (CPU_COUNT(&no))
 		return error_set(SIRCL_BAD_CONFIG,
-				 "the environment variable SIRCL_PROGRESS_CPU=%.80s names CPUs that this "
+				 "rank %d (%s): the environment variable SIRCL_PROGRESS_CPU=%.80s names CPUs "
+				 "that this "
 				 "process may not use (%s); it may use %s: choose among these, or widen its "
 				 "set (taskset, cpuset of the container)",
-				 list, cpulist_text(&no, not, sizeof(not )), may);
+				 ctx->rank, ctx->host, list, cpulist_text(&no, not, sizeof(not )), may);
 	*bind = true;
 	log_info(&ctx->log, LOG_ENGINE, "background thread: CPUs %s (SIRCL_PROGRESS_CPU)",
 		 cpulist_text(set, may, sizeof(may)));

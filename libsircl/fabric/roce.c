@@ -118,9 +118,13 @@ static sircl_result_t ask(const struct start *s, const char *netdev, struct filt
 	}
 	ret = verbs_probe(s->ctx, netdev, &v);
 	if (ret != SIRCL_SUCCESS) {
-		snprintf(o->why_not, sizeof(o->why_not), "%.*s", (int)sizeof(o->why_not) - 1,
-			 error_last()->msg);
-		return ret == SIRCL_BAD_CONFIG ? ret : SIRCL_SUCCESS;
+		const struct sircl_error e = *error_last();
+
+		snprintf(o->why_not, sizeof(o->why_not), "%.*s", (int)sizeof(o->why_not) - 1, e.msg);
+		/* the other ranks read it as well */
+		return ret == SIRCL_BAD_CONFIG
+			       ? error_set(ret, "rank %d (%s): %s", s->cfg->rank, s->ctx->host, e.msg)
+			       : SIRCL_SUCCESS;
 	}
 	snprintf(o->device, sizeof(o->device), "%s", v.device);
 	o->port = v.port;

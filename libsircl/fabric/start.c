@@ -251,6 +251,9 @@ sircl_result_t start_links(struct start *s)
 	uint8_t buf[2 + 2 * LANES_MAX * (2 + sizeof(((struct lane_addr *)0)->b))];
 	struct wire w = wire_over(buf, sizeof(buf));
 
+	/* what this rank alone may find wrong is found before the round, where the others hear of it at once
+	 */
+	CHECK(start_placement(s, &cpus, &bind));
 	arena_sizes(s, &arena, &net.relay_limit);
 	CHECK(chan_net_create(&net, &s->f->net));
 	CHECK(open_link(s, LINK_NEXT, arena));
@@ -271,7 +274,6 @@ sircl_result_t start_links(struct start *s)
 		CHECK(link_connect(s->f->link[side], &t, &a));
 	}
 	eng.net = s->f->net;
-	CHECK(start_placement(s, &cpus, &bind));
 	if (bind)
 		eng.cpus = &cpus;
 	CHECK(engine_create(&eng, &s->f->engine));
@@ -307,6 +309,8 @@ static sircl_result_t run_steps(struct start *s)
 	memcpy(f->rank_of, s->map.rank_of, sizeof(f->rank_of));
 	CHECK(start_providers(s));
 	f->class = provider_class(s->use, s->map.ncables);
+	for (int c = 0; c < s->map.ncables; c++)
+		f->nics |= s->use[c].class == CLASS_VERBS;
 	f->ranks_here = ranks_here(s);
 	return start_links(s);
 }
@@ -477,7 +481,7 @@ sircl_result_t fabric_stop(struct fabric *f, uint64_t limit_ns)
 		return ret;
 	if (f->engine && limit_ns)
 		ret = say_goodbye(f, limit_ns);
-	else if (f->engine && f->class == CLASS_VERBS) {
+	else if (f->engine && f->nics) {
 		struct tick t = ctx_tick(f->ctx);
 
 		engine_wait_until(f->engine, all_said, f, t.now + LAST_WORDS);

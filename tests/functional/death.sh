@@ -61,6 +61,26 @@ for v in 0 2; do one shm $v; done
 for v in 1 3 0; do one tcp $v; done
 median=$(sort -n "$tmp/times" | sed -n 3p)
 [ "$median" -lt 1000 ] && ok "median $median ms (< 1 s)" || bad "median $median ms"
+# What one rank alone finds wrong ends all of them with its sentence, not with the limit of the start (60 s). The second setting is
+# read only where RDMA is asked for.
+wrong() { # wrong TRANSPORT VARIABLE=VALUE SENTENCE
+	local i pids=() t0 took
+	t0=$(ms)
+	for i in 0 1 2; do
+		env SIRCL_RANK=$i SIRCL_NRANKS=3 SIRCL_TRANSPORT="$1" SIRCL_ROOT="unix:@sircl-death-$lab-$1-wrong" SIRCL_SECRET=death$$ \
+			LD_LIBRARY_PATH="$B/tests/fakeverbs" "$([ $i = 1 ] && echo "$2" || echo _=)" \
+			timeout -k 2 50 "$B/tests/ringcheck" reduce 1024 1 >"$tmp/$i" 2>&1 &
+		pids[i]=$!
+	done
+	for i in 0 1 2; do wait "${pids[i]}" && bad "$1: rank $i starts although rank 1 has $2"; done
+	took=$(($(ms) - t0))
+	for i in 0 1 2; do
+		if grep -Eq "rank 1 \(.*$3" "$tmp/$i"; then ok "$1: rank $i hears of rank 1's $2"; else bad "$1: rank $i: $(tail -n 1 "$tmp/$i")"; fi
+	done
+	[ $took -lt 25000 ] && ok "... after $took ms" || bad "... after $took ms"
+}
+wrong shm SIRCL_PROGRESS_CPU=x 'SIRCL_PROGRESS_CPU=x is not allowed'
+[ ! -e "$B/tests/fakeverbs/librdmacm.so.1" ] || wrong verbs SIRCL_GID_INDEX=200 'SIRCL_GID_INDEX .* is 200'
 timeout -k 2 20 "$B/sircl" run -n 2 --transport tcp -- "$B/tests/ringcheck" stopped >"$tmp/stopped" 2>&1
 if grep -qx 'stopped: aborted, 0 lanes up' "$tmp/stopped"; then
 	ok "a receive that is aborted ends when the stopped sender can write no more"

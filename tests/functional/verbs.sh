@@ -63,7 +63,10 @@ for i in 0 1 2 3; do
 		LD_LIBRARY_PATH=$F "$B/tests/ringcheck" reduce 1048576 100000 >"$tmp/out.$i" 2>&1 &
 	pids[i]=$!
 done
-sleep 1
+for i in 0 1 2 3; do # each has met the others: it has its background thread
+	for _ in $(seq 400); do grep -qsx sircl "/proc/${pids[i]}/task/"*/comm && break; sleep 0.05; done
+done
+sleep 0.5
 for i in 0 1 2 3; do kill -0 "${pids[i]}" 2>/dev/null || bad "rank $i ended before it was killed"; done
 kill -KILL "${pids[2]}"
 named=0

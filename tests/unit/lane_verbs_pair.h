@@ -57,6 +57,12 @@ static inline void v_open(struct vpair *v)
 			ck_abort_msg("%s", error_last()->msg);
 }
 
+/* A twentieth of the clock, for time limits that a busy machine must not exceed. */
+static inline uint64_t v_slow_clock(void *arg)
+{
+	return h_clock(arg) / 20;
+}
+
 /* How often the log has this text. */
 static inline int v_logged(const struct vpair *v, const char *text)
 {
@@ -128,6 +134,14 @@ static inline void knock(struct vpair *v, struct stranger *s, const void *data, 
 	attr.send_cq = attr.recv_cq = s->cq;
 	ck_assert_int_eq(cm->rdma_create_qp(s->id, s->pd, &attr), 0);
 	ck_assert_int_eq(cm->rdma_connect(s->id, &param), 0);
+}
+
+/* Until end 1 has taken up n connections of which nothing is proved. */
+static inline void wait_half_open(struct vpair *v, int n)
+{
+	for (int i = 0; i < 3000 && v_lane(v, 1)->nhalf < n; i++)
+		h_settle(&v->p, 1);
+	ck_assert_int_eq(v_lane(v, 1)->nhalf, n);
 }
 
 /* mr: what it has registered, NULL: nothing */

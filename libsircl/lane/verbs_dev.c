@@ -28,7 +28,10 @@ const char *verbs_where(const struct verbs_lane *l, char buf[VERBS_WHERE_MAX])
 	if (l->device[0])
 		snprintf(buf, VERBS_WHERE_MAX, "%s (%s port %u)", l->dev, l->device, l->port);
 	else
-		snprintf(buf, VERBS_WHERE_MAX, "%s", l->dev[0] ? l->dev : "any netdev");
+		snprintf(buf, VERBS_WHERE_MAX, "%s",
+			 l->dev[0]    ? l->dev
+			 : l->cfg.dev ? l->cfg.dev
+				      : "any netdev");
 	return buf;
 }
 

@@ -322,8 +322,13 @@ static sircl_result_t find_device(struct verbs_lane *l)
 			return error_set(SIRCL_BAD_CONFIG, "\"%s\" is no device name (at most %d characters)",
 					 l->cfg.dev, IF_NAMESIZE - 1);
 		snprintf(l->dev, sizeof(l->dev), "%s", l->cfg.dev);
-		if (!if_nametoindex(l->dev))
-			return verbs_error(l, "there is no such netdev", errno);
+		errno = 0;
+		if (!if_nametoindex(l->dev)) {
+			/* ENOENT: glibc could not make a socket to ask with */
+			err = errno == ENOENT ? EMFILE : errno;
+			return verbs_error(
+				l, err == ENODEV ? "there is no such netdev" : "looking up the netdev", err);
+		}
 	}
 	if (getifaddrs(&all) < 0)
 		return verbs_error(l, "listing the addresses", errno);

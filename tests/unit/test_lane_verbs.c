@@ -424,6 +424,43 @@ START_TEST(test_verbs_device_that_fails_before_the_lane_is_up_is_an_error)
 }
 END_TEST
 
+START_TEST(test_verbs_out_of_descriptors_says_so_at_every_step)
+{
+	struct rlimit old, few;
+	struct vpair v;
+	struct lane_cfg cfg;
+	struct lane_addr addr;
+	struct lane *l;
+	int failed = 0;
+	bool opened = false;
+
+	v_open(&v); /* what the process opens once is open */
+	cfg = h_cfg(&v.p.e[0]);
+	cfg.provider = &v.tune[0];
+	cfg.dev = v_lane(&v, 0)->dev;
+	ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &old), 0);
+	for (rlim_t more = 0; !opened; more++) {
+		int first = dup(2);
+
+		ck_assert_int_ge(first, 0);
+		close(first);
+		ck_assert_uint_le(more, 40);
+		few = (struct rlimit){ .rlim_cur = (rlim_t)first + more, .rlim_max = old.rlim_max };
+		ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &few), 0);
+		opened = v.p.ops->open(&cfg, &l, &addr) == SIRCL_SUCCESS;
+		ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &old), 0);
+		if (opened)
+			break;
+		failed++;
+		ck_assert_msg(strstr(error_last()->msg, "open files") != NULL, "%d more: %s", (int)more,
+			      error_last()->msg);
+	}
+	ck_assert_int_ge(failed, 4);
+	v.p.ops->close(l);
+	v_close(&v);
+}
+END_TEST
+
 /* ---- what is said ---- */
 
 static enum ibv_mtu port_mtu; /* end 0 */
@@ -636,6 +673,7 @@ int main(void)
 	tcase_add_test(c, test_verbs_lane_whose_address_is_taken_away_is_suspected);
 	tcase_add_test(c, test_verbs_port_down_is_suspected_at_both_ends_and_comes_back);
 	tcase_add_test(c, test_verbs_memory_can_be_registered_although_the_device_has_failed);
+	tcase_add_test(c, test_verbs_out_of_descriptors_says_so_at_every_step);
 	tcase_add_test(c, test_verbs_device_that_fails_before_the_lane_is_up_is_an_error);
 	tcase_add_test(c, test_verbs_dead_device_ends_attempts_with_a_sentence);
 	tcase_add_test(c, test_verbs_path_mtu_is_told_and_what_is_wrong_with_it);

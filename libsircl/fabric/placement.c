@@ -140,8 +140,9 @@ sircl_result_t placement_among(struct sircl_ctx *ctx, const char *sysfs, const c
 	*bind = false;
 	if (list && *list)
 		return from_parameter(ctx, list, allowed, set, bind);
-	if (strcmp(sysfs, "/sys") != 0) {
-		cores_from_sysfs(sysfs, pci, allowed, &c); /* hwloc would describe the machine itself */
+	if (strcmp(sysfs, "/sys") != 0 || !sysfs_exists("%s/devices/system/cpu", sysfs)) {
+		/* hwloc would describe the machine itself, or complain on stderr that it cannot */
+		cores_from_sysfs(sysfs, pci, allowed, &c);
 	} else if (cores_from_hwloc(pci, &c) == SIRCL_SUCCESS) {
 		memcpy(source, "hwloc", sizeof("hwloc"));
 	} else {

@@ -117,6 +117,12 @@ check "verbs is chosen and told per cable" env LD_LIBRARY_PATH="$F" SIRCL_DEBUG=
 cp "$tmp/out" "$tmp/info"
 says "with devices and MTU" -E 'cable 0: verbs, 2 lanes: rank 0 fake_[a-z0-9]+ port 1 \(RoCE MTU [0-9]+\), fake_.* - rank 1 fake_'
 says "and the communicator is of that class" 'rank 0 .*transport verbs'
+if unshare -m true 2>/dev/null; then
+	# shellcheck disable=SC2016 # the inner shell's
+	check "a container whose /sys shows nothing" env LD_LIBRARY_PATH="$F" SIRCL_DEBUG=warn timeout 20 \
+		unshare -m sh -c 'mount -t tmpfs none /sys && exec "$@"' sh "$B/sircl" run -n 2 --transport verbs -- "$B/tests/ringcheck" stay
+	if grep -q hwloc "$tmp/out"; then bad "... and nothing is heard of hwloc"; else ok "... and nothing is heard of hwloc"; fi
+fi
 device=$(sed -n 's/.*rank 0 \(fake_[a-z0-9]*\) port 1.*/\1/p' "$tmp/info" | head -n 1)
 second=$(sed -n 's/.*rank 0 fake_[a-z0-9]* port 1 (RoCE MTU [0-9]*), \(fake_[a-z0-9]*\) port.*/\1/p' "$tmp/info" | head -n 1)
 check "SIRCL_HCA keeps lanes on the device it names" env LD_LIBRARY_PATH="$F" SIRCL_DEBUG=info SIRCL_LANES=2 SIRCL_HCA="=$second:1" \

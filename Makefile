@@ -74,6 +74,12 @@ need-sodium:
 	@echo 'libsodium headers are missing: apt-get install pkg-config libsodium-dev, or run make demo as root, which installs them' >&2; exit 2
 endif
 
+# Headers that were installed since the last build change what is compiled, so all is compiled anew.
+.PHONY: look
+look:
+$(BUILD)/features: look
+	@mkdir -p $(@D); echo 'verbs=$(VERBS_H) hwloc=$(HWLOC)' | cmp -s - $@ || echo 'verbs=$(VERBS_H) hwloc=$(HWLOC)' >$@
+
 # ---- library ----
 $(BUILD)/libsircl.a: $(LIB_OBJ)
 	$(call say,AR,$@)
@@ -88,7 +94,7 @@ $(BUILD)/libsircl.so: $(BUILD)/libsircl.so.0
 # All paths of a sum must give equal bits: no contraction. No flag of an exception is read, so arithmetic need not be
 # kept behind branches, which would keep it from being vectorised.
 $(BUILD)/libsircl/reduce/%.o: ALL_CFLAGS += -O3 -ffp-contract=off -fno-trapping-math
-$(BUILD)/%.o: %.c
+$(BUILD)/%.o: %.c $(BUILD)/features
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
 	$(Q)$(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) -c -o $@ $<
@@ -129,7 +135,7 @@ $(BUILD)/tests/%: $(BUILD)/tests/functional/%.o $(BUILD)/libsircl.so
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $< -L$(BUILD) -lsircl -Wl,-rpath,'$$ORIGIN/..' -lm
 # The simulator suite. Its objects lie beside, since tests/sim is the program's own name. sim-plant is the same with
 # rules that can be broken on purpose, and the whole library built for it.
-$(BUILD)/sim-obj/%.o: tests/sim/%.c
+$(BUILD)/sim-obj/%.o: tests/sim/%.c $(BUILD)/features
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
 	$(Q)$(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) -c -o $@ $<
@@ -138,7 +144,7 @@ $(BUILD)/tests/sim: $(SIM_SRC:tests/sim/%.c=$(BUILD)/sim-obj/%.o) $(BUILD)/libsi
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ -ldl -lm
 $(BUILD)/plant/libsircl/reduce/%.o: ALL_CFLAGS += -O3 -ffp-contract=off -fno-trapping-math
-$(BUILD)/plant/%.o: %.c
+$(BUILD)/plant/%.o: %.c $(BUILD)/features
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
 	$(Q)$(CC) $(ALL_CPPFLAGS) -DSIRCL_PLANT $(ALL_CFLAGS) -c -o $@ $<

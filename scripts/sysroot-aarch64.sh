@@ -5,7 +5,7 @@
 # packages changes and root is not needed. Does nothing when DIR is complete.
 set -eu
 dir=${1:?sysroot-aarch64.sh DIR}
-packages="libc6 libgcc-s1 libsodium23 libsodium-dev libjansson4 libjansson-dev libhwloc15 libhwloc-dev libudev1 check libsubunit0 libsubunit-dev libibverbs1 libibverbs-dev librdmacm1 librdmacm-dev
+packages="libc6 libgcc-s1 libsodium23 libsodium-dev libjansson4 libjansson-dev libhwloc15 libhwloc-dev libudev1 check libsubunit0 libsubunit-dev libibverbs1 libibverbs-dev librdmacm1 librdmacm-dev libnl-3-dev libnl-route-3-dev
 libnl-3-200 libnl-route-3-200"
 [ "$(cat "$dir/complete" 2>/dev/null)" = "$packages" ] && exit 0
 command -v apt-get dpkg-deb >/dev/null || { echo "sysroot-aarch64.sh: needs Debian's apt-get and dpkg-deb" >&2; exit 2; }

@@ -21,6 +21,8 @@
 #define REJECTED_NO_LISTENER 8 /* IB_CM_REJ_INVALID_SERVICE_ID: nobody listens at that port */
 
 static const char magic[8] = { 'S', 'I', 'R', 'C', 'L', 'r', 'd', 'm' };
+static const char other_version[] =
+	"another version of the verbs lane's protocol; all ranks need the same libsircl";
 
 static void put16(uint8_t *p, uint16_t v)
 {
@@ -40,8 +42,10 @@ static uint32_t get32(const uint8_t *p)
 	return le32toh(v);
 }
 
+/* The accepting end's hello is its RoCE MTU of now; the connecting end's, at most, is in the request. */
 static void start_auth(struct verbs_lane *l, struct verbs_hs *h)
 {
+	uint8_t mtu[VERBS_MTU_BYTES];
 	uint16_t from = h->connects ? l->cfg.self : l->cfg.peer, to = h->connects ? l->cfg.peer : l->cfg.self;
 	uint8_t ctx[40] = { 0 };
 
@@ -53,7 +57,10 @@ static void start_auth(struct verbs_lane *l, struct verbs_hs *h)
 	put16(ctx + 32, from);
 	put16(ctx + 34, to);
 	put32(ctx + 36, VERBS_VERSION);
-	auth_start(&h->auth, l->cfg.keys, h->connects, ctx, sizeof(ctx), NULL, 0);
+	if (!h->connects)
+		verbs_refresh_mtu(l);
+	put32(mtu, l->mtu);
+	auth_start(&h->auth, l->cfg.keys, h->connects, ctx, sizeof(ctx), mtu, h->connects ? 0 : sizeof(mtu));
 	auth_offer(&h->auth, VERBS_KEYS);
 }
 
@@ -215,7 +222,7 @@ static void request(struct verbs_lane *l, struct verbs_hs *h)
 	}
 	err = verbs_qp_create(l, &h->qp, h->qp.id);
 	if (err) {
-		fail_errno(l, h, "rdma_create_qp", err);
+		fail_errno(l, h, "making a queue pair", err);
 		return;
 	}
 	start_auth(l, h);
@@ -227,6 +234,7 @@ static void request(struct verbs_lane *l, struct verbs_hs *h)
 	n = 4 + auth_bare(&h->auth, data + 4);
 	sircl_assert(n <= VERBS_REQUEST_BYTES);
 	param.private_data_len = (uint8_t)n;
+	param.qp_num = h->qp.qp->qp_num;
 	if (l->lib->cm.rdma_connect(h->qp.id, &param)) {
 		fail_errno(l, h, "rdma_connect", errno);
 		return;
@@ -249,18 +257,26 @@ static void reply(struct verbs_lane *l, struct verbs_hs *h, const uint8_t *data,
 		return;
 	}
 	sircl_assert(h->auth.state == AUTH_OK && nout == AUTH_MSG3_BYTES);
+	if (h->auth.npeer_hello != VERBS_MTU_BYTES) {
+		verbs_hs_fail(l, h, false, "%s", other_version);
+		return;
+	}
 	verbs_hello_fill(l, &mine);
 	memcpy(h->out, third, nout);
 	memcpy(h->out + nout, &mine, sizeof(mine));
-	err = verbs_qp_trust(l, &h->qp);
+	err = verbs_qp_ready(l, &h->qp, get32(h->auth.peer_hello));
+	if (!err)
+		err = verbs_qp_trust(l, &h->qp);
 	if (!err)
 		err = verbs_post_buffer(l, &h->qp, WR_HELLO_IN, h->in, VERBS_HS_BUF);
 	if (!err)
 		err = verbs_post_slots(l, &h->qp);
+	if (!err && l->lib->cm.rdma_establish(h->qp.id))
+		err = errno ? errno : EIO;
 	if (!err)
 		err = verbs_send_buffer(l, &h->qp, WR_HELLO_OUT, h->out, VERBS_PROOF_BYTES);
 	if (err)
-		fail_errno(l, h, "posting the handshake", err);
+		fail_errno(l, h, "answering the peer's reply", err);
 	else
 		h->state = VERBS_HS_PROOF;
 }
@@ -348,15 +364,16 @@ static void incoming(struct verbs_lane *l, struct rdma_cm_id *id, const uint8_t 
 			verbs_hs_fail(l, h, false, NULL);
 		return;
 	}
-	set_timeout(l, id);
-	param.private_data_len = (uint8_t)nsecond;
-	if (l->lib->cm.rdma_accept(id, &param)) {
-		err = errno;
-		fail_errno(l, h,
-			   err == EINVAL ? "rdma_accept (is the MTU alike at both ends? ip link shows it)"
-					 : "rdma_accept",
-			   err);
+	set_timeout(l, id); /* before the queue pair asks for its time */
+	err = verbs_qp_ready(l, &h->qp, 0);
+	if (err) {
+		fail_errno(l, h, "a queue pair for the peer", err);
+		return;
 	}
+	param.private_data_len = (uint8_t)nsecond;
+	param.qp_num = h->qp.qp->qp_num;
+	if (l->lib->cm.rdma_accept(id, &param))
+		fail_errno(l, h, "rdma_accept", errno);
 }
 
 /* ---- both ---- */
@@ -389,7 +406,6 @@ static void connecting_event(struct verbs_lane *l, struct verbs_hs *h, const str
 			request(l, h);
 		return;
 	case RDMA_CM_EVENT_CONNECT_RESPONSE:
-	case RDMA_CM_EVENT_ESTABLISHED:
 		if (h->state == VERBS_HS_REPLY)
 			reply(l, h, data, n);
 		return;
@@ -453,7 +469,7 @@ static const char *take_hello(const struct verbs_lane *l, struct verbs_hs *h, co
 	o->mtu = le32toh(o->mtu);
 	o->netdev_mtu = le32toh(o->netdev_mtu);
 	if (o->version != VERBS_VERSION)
-		return "another version of the verbs lane's protocol; all ranks need the same libsircl";
+		return other_version;
 	if (o->max_notes != l->cfg.max_notes)
 		return "the peer's window is another; all ranks need the same parameters";
 	return NULL;

@@ -86,7 +86,7 @@ static int chain(struct verbs_lane *l, const struct lane_put *p, int n)
 	wr[nwr - 1].next = NULL;
 	wr[nwr - 1].send_flags |= IBV_SEND_SIGNALED;
 	dma_wmb();
-	err = ibv_post_send(c->qp.id->qp, wr, &bad);
+	err = ibv_post_send(c->qp.qp, wr, &bad);
 	if (!err)
 		return n;
 	verbs_suspect_errno(l, "posting failed", err);
@@ -260,10 +260,10 @@ static bool completed(struct verbs_lane *l, const struct ibv_wc *wc, struct lane
 
 static struct verbs_hs *hs_of(struct verbs_lane *l, uint32_t gen)
 {
-	if (l->out.state != VERBS_HS_FREE && l->out.qp.has_qp && l->out.qp.gen == gen)
+	if (l->out.state != VERBS_HS_FREE && l->out.qp.qp && l->out.qp.gen == gen)
 		return &l->out;
 	for (int i = 0; l->nhalf && i < VERBS_HALF_OPEN; i++)
-		if (l->half[i].state != VERBS_HS_FREE && l->half[i].qp.has_qp && l->half[i].qp.gen == gen)
+		if (l->half[i].state != VERBS_HS_FREE && l->half[i].qp.qp && l->half[i].qp.gen == gen)
 			return &l->half[i];
 	return NULL;
 }

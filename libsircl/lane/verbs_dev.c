@@ -361,7 +361,7 @@ bool verbs_gid_there(const struct verbs_lane *l)
 	return false;
 }
 
-static uint32_t mtu_bytes(enum ibv_mtu mtu)
+uint32_t verbs_mtu_bytes(enum ibv_mtu mtu)
 {
 	return mtu >= IBV_MTU_256 && mtu <= IBV_MTU_4096 ? 128u << mtu : 0;
 }
@@ -373,8 +373,8 @@ void verbs_refresh_mtu(struct verbs_lane *l)
 	int fd;
 
 	if (!l->lib->ibv.ibv_query_port(l->anchor->verbs, (uint8_t)l->port, &attr)) {
-		l->mtu = mtu_bytes(attr.active_mtu);
-		l->mtu_max = mtu_bytes(attr.max_mtu);
+		l->mtu = verbs_mtu_bytes(attr.active_mtu);
+		l->mtu_max = verbs_mtu_bytes(attr.max_mtu);
 	}
 	fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)

@@ -52,8 +52,9 @@
 /* Private data of a connect request (56 bytes at most, padded with zeros): epoch, bare message 1. */
 #define VERBS_REQUEST_BYTES (4u + AUTH_BARE_BYTES(VERBS_KEYS))
 _Static_assert(VERBS_REQUEST_BYTES <= 56, "a connect request carries 56 bytes");
-/* Private data of the reply: message 2 without a hello. */
-_Static_assert(4 + 16 + 8 + 32 <= 196, "a reply carries 196 bytes");
+/* Private data of the reply: message 2, whose hello is the accepting end's RoCE MTU. */
+#define VERBS_MTU_BYTES 4u
+_Static_assert(4 + 16 + 8 + VERBS_MTU_BYTES + 32 <= 196, "a reply carries 196 bytes");
 
 /* What an end tells of its memory, after the proof. Little endian. */
 struct verbs_hello {
@@ -104,7 +105,7 @@ static inline uint32_t verbs_wr_gen(uint64_t id)
 
 struct verbs_qp {
 	struct rdma_cm_id *id; /* NULL: none */
-	bool has_qp;
+	struct ibv_qp *qp; /* not the id's: librdmacm would take it to the path MTU that one end has */
 	uint32_t gen;
 };
 
@@ -232,6 +233,7 @@ sircl_result_t verbs_addr_unpack(const struct verbs_lane *, const struct lane_ad
 uint32_t verbs_addr_mtu(const struct lane_addr *); /* RoCE, of a well-formed address */
 bool verbs_gid_there(const struct verbs_lane *); /* this lane's own GID is in the device's table */
 void verbs_refresh_mtu(struct verbs_lane *);
+uint32_t verbs_mtu_bytes(enum ibv_mtu); /* 0: none */
 const char *verbs_errno(int err, char *buf, size_t n);
 /* The sentence for a call that has failed: "verbs lane 0 of cable 1 ...: what: errno; cure". */
 sircl_result_t verbs_error(const struct verbs_lane *, const char *what, int err);
@@ -264,6 +266,9 @@ void verbs_hs_event(struct verbs_lane *, const struct rdma_cm_event *, const uin
 /* The peer can write nothing through it until verbs_qp_trust. Both return an errno. */
 int verbs_qp_create(struct verbs_lane *, struct verbs_qp *, struct rdma_cm_id *);
 int verbs_qp_trust(struct verbs_lane *, struct verbs_qp *);
+/* Ready to send and to receive; the request, or the reply, is here. `limit`: the peer's RoCE MTU, 0: not
+ * known. Returns an errno. */
+int verbs_qp_ready(struct verbs_lane *, struct verbs_qp *, uint32_t limit);
 void verbs_qp_destroy(struct verbs_lane *, struct verbs_qp *);
 int verbs_post_buffer(struct verbs_lane *, struct verbs_qp *, enum verbs_wr, void *, size_t); /* errno */
 int verbs_send_buffer(struct verbs_lane *, struct verbs_qp *, enum verbs_wr, void *, size_t);

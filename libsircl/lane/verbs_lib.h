@@ -34,6 +34,8 @@
 	X(int, ibv_destroy_cq, (struct ibv_cq *)) \
 	X(int, ibv_get_cq_event, (struct ibv_comp_channel *, struct ibv_cq **, void **)) \
 	X(void, ibv_ack_cq_events, (struct ibv_cq *, unsigned int)) \
+	X(struct ibv_qp *, ibv_create_qp, (struct ibv_pd *, struct ibv_qp_init_attr *)) \
+	X(int, ibv_destroy_qp, (struct ibv_qp *)) \
 	X(int, ibv_modify_qp, (struct ibv_qp *, struct ibv_qp_attr *, int)) \
 	X(int, ibv_query_qp, (struct ibv_qp *, struct ibv_qp_attr *, int, struct ibv_qp_init_attr *)) \
 	X(int, ibv_get_async_event, (struct ibv_context *, struct ibv_async_event *)) \
@@ -50,11 +52,11 @@
 	X(int, rdma_bind_addr, (struct rdma_cm_id *, struct sockaddr *)) \
 	X(int, rdma_resolve_addr, (struct rdma_cm_id *, struct sockaddr *, struct sockaddr *, int)) \
 	X(int, rdma_resolve_route, (struct rdma_cm_id *, int)) \
-	X(int, rdma_create_qp, (struct rdma_cm_id *, struct ibv_pd *, struct ibv_qp_init_attr *)) \
-	X(void, rdma_destroy_qp, (struct rdma_cm_id *)) \
+	X(int, rdma_init_qp_attr, (struct rdma_cm_id *, struct ibv_qp_attr *, int *)) \
 	X(int, rdma_connect, (struct rdma_cm_id *, struct rdma_conn_param *)) \
 	X(int, rdma_listen, (struct rdma_cm_id *, int)) \
 	X(int, rdma_accept, (struct rdma_cm_id *, struct rdma_conn_param *)) \
+	X(int, rdma_establish, (struct rdma_cm_id *)) \
 	X(int, rdma_reject, (struct rdma_cm_id *, const void *, uint8_t)) \
 	X(int, rdma_disconnect, (struct rdma_cm_id *)) \
 	X(int, rdma_get_cm_event, (struct rdma_event_channel *, struct rdma_cm_event **)) \

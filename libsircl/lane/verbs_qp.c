@@ -16,26 +16,37 @@
 
 /* ---- queue pairs ---- */
 
-/* librdmacm lets the peer write from the beginning, to any memory whose key it guesses. */
-static int set_access(struct verbs_lane *l, struct verbs_qp *q, int mask, unsigned int allowed)
-{
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .qp_access_flags = allowed };
-
-	return l->lib->ibv.ibv_modify_qp(q->id->qp, &attr, mask);
-}
-
 int verbs_qp_trust(struct verbs_lane *l, struct verbs_qp *q)
 {
-	return set_access(l, q, IBV_QP_ACCESS_FLAGS, IBV_ACCESS_REMOTE_WRITE);
+	struct ibv_qp_attr attr = { .qp_access_flags = IBV_ACCESS_REMOTE_WRITE };
+
+	return l->lib->ibv.ibv_modify_qp(q->qp, &attr, IBV_QP_ACCESS_FLAGS);
 }
 
+/* What the connection manager says of the state that comes next. */
+static int next_state(struct verbs_lane *l, struct verbs_qp *q, enum ibv_qp_state state,
+		      struct ibv_qp_attr *attr, int *mask)
+{
+	*attr = (struct ibv_qp_attr){ .qp_state = state };
+	*mask = 0;
+	if (l->lib->cm.rdma_init_qp_attr(q->id, attr, mask))
+		return errno ? errno : EIO;
+	return 0;
+}
+
+/*
+ * A queue pair of our own, not rdma_create_qp's: librdmacm would move it by itself, at both ends to the path
+ * MTU that the connecting end asks for; what is larger than the other end's port takes is lost for ever. (It
+ * would also agree on the vendor's enhancements, which need a queue pair that it moves; here nobody asks.)
+ */
 int verbs_qp_create(struct verbs_lane *l, struct verbs_qp *q, struct rdma_cm_id *id)
 {
 	static const uint32_t inlines[] = { VERBS_INLINE, sizeof(struct verbs_head), 0 };
-	int err = EIO;
+	struct ibv_qp_attr attr;
+	int err = EIO, mask;
 
 	for (size_t i = 0; i < 3; i++) { /* a device that cannot have as much inline says EINVAL */
-		struct ibv_qp_init_attr attr = {
+		struct ibv_qp_init_attr init = {
 			.send_cq = l->cq,
 			.recv_cq = l->cq,
 			/* a put is two requests at most; handshake, fence and marker are the others */
@@ -47,13 +58,19 @@ int verbs_qp_create(struct verbs_lane *l, struct verbs_qp *q, struct rdma_cm_id 
 			.qp_type = IBV_QPT_RC,
 		};
 
-		if (!l->lib->cm.rdma_create_qp(id, l->pd, &attr)) {
-			l->inline_max = attr.cap.max_inline_data;
+		q->qp = l->lib->ibv.ibv_create_qp(l->pd, &init);
+		if (q->qp) {
+			l->inline_max = init.cap.max_inline_data;
 			l->gen = (l->gen + 1) & 0xffffffu;
 			q->id = id;
-			q->has_qp = true;
 			q->gen = l->gen;
-			return set_access(l, q, IBV_QP_STATE | IBV_QP_ACCESS_FLAGS, 0);
+			err = next_state(l, q, IBV_QPS_INIT, &attr, &mask);
+			if (err)
+				return err;
+			/* the connection manager would let the peer write to any memory whose key it guesses
+			 */
+			attr.qp_access_flags = 0;
+			return l->lib->ibv.ibv_modify_qp(q->qp, &attr, mask);
 		}
 		err = errno ? errno : EIO;
 		if (err != EINVAL)
@@ -62,12 +79,47 @@ int verbs_qp_create(struct verbs_lane *l, struct verbs_qp *q, struct rdma_cm_id 
 	return err;
 }
 
+/* The path MTU that both ends can: the request has the connecting end's, of when it looked for the way. */
+static enum ibv_mtu path_mtu(struct verbs_lane *l, enum ibv_mtu asked, uint32_t limit)
+{
+	enum ibv_mtu mtu = IBV_MTU_256;
+
+	verbs_refresh_mtu(l);
+	if (l->mtu && (!limit || l->mtu < limit))
+		limit = l->mtu;
+	while (mtu < asked && mtu < IBV_MTU_4096 && (!limit || verbs_mtu_bytes(mtu + 1) <= limit))
+		mtu++;
+	return mtu;
+}
+
+int verbs_qp_ready(struct verbs_lane *l, struct verbs_qp *q, uint32_t limit)
+{
+	struct ibv_qp_attr attr;
+	int mask, err;
+
+	err = next_state(l, q, IBV_QPS_RTR, &attr, &mask);
+	if (err)
+		return err;
+	attr.path_mtu = path_mtu(l, attr.path_mtu, limit);
+	attr.max_dest_rd_atomic = 1; /* nothing is read */
+	err = l->lib->ibv.ibv_modify_qp(q->qp, &attr, mask);
+	if (!err)
+		err = next_state(l, q, IBV_QPS_RTS, &attr, &mask);
+	if (err)
+		return err;
+	attr.max_rd_atomic = 1;
+	return l->lib->ibv.ibv_modify_qp(q->qp, &attr, mask);
+}
+
 /* After it nothing of the queue pair can land or be read. The peer learns of it. */
 void verbs_qp_destroy(struct verbs_lane *l, struct verbs_qp *q)
 {
-	if (q->has_qp) {
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
+
+	if (q->qp) {
+		l->lib->ibv.ibv_modify_qp(q->qp, &attr, IBV_QP_STATE); /* before the peer learns of it */
 		l->lib->cm.rdma_disconnect(q->id); /* it may not have been connected */
-		l->lib->cm.rdma_destroy_qp(q->id);
+		l->lib->ibv.ibv_destroy_qp(q->qp);
 	}
 	l->lib->cm.rdma_destroy_id(q->id);
 	*q = (struct verbs_qp){ 0 };
@@ -79,7 +131,7 @@ int verbs_post_buffer(struct verbs_lane *l, struct verbs_qp *q, enum verbs_wr ki
 	struct ibv_recv_wr wr = { .wr_id = verbs_wr_id(kind, q->gen, 0), .sg_list = &sge, .num_sge = 1 };
 	struct ibv_recv_wr *bad;
 
-	return ibv_post_recv(q->id->qp, &wr, &bad);
+	return ibv_post_recv(q->qp, &wr, &bad);
 }
 
 int verbs_send_buffer(struct verbs_lane *l, struct verbs_qp *q, enum verbs_wr kind, void *p, size_t n)
@@ -95,7 +147,7 @@ int verbs_send_buffer(struct verbs_lane *l, struct verbs_qp *q, enum verbs_wr ki
 	struct ibv_send_wr *bad;
 
 	dma_wmb();
-	return ibv_post_send(q->id->qp, &wr, &bad);
+	return ibv_post_send(q->qp, &wr, &bad);
 }
 
 /* One chain of receives. */
@@ -113,7 +165,7 @@ int verbs_post_some(struct verbs_lane *l, struct verbs_qp *q, const uint32_t *sl
 					      .sg_list = &sge[i],
 					      .num_sge = 1 };
 	}
-	return ibv_post_recv(q->id->qp, wr, &bad);
+	return ibv_post_recv(q->qp, wr, &bad);
 }
 
 int verbs_post_slots(struct verbs_lane *l, struct verbs_qp *q)
@@ -152,7 +204,7 @@ void verbs_hello_fill(struct verbs_lane *l, struct verbs_hello *h)
 	};
 }
 
-/* Also before connecting: between ends that differ a connection may never come up. */
+/* Also before connecting. */
 void verbs_tell_mtu_differs(struct verbs_lane *l, uint32_t mtu, uint32_t netdev)
 {
 	char where[VERBS_WHERE_MAX], there[32] = "";
@@ -180,9 +232,9 @@ static void tell_mtu(struct verbs_lane *l)
 
 	verbs_refresh_mtu(l);
 	verbs_where(l, where);
-	if (l->lib->ibv.ibv_query_qp(l->conn.qp.id->qp, &attr, IBV_QP_PATH_MTU | IBV_QP_TIMEOUT, &init))
+	if (l->lib->ibv.ibv_query_qp(l->conn.qp.qp, &attr, IBV_QP_PATH_MTU | IBV_QP_TIMEOUT, &init))
 		return;
-	path = attr.path_mtu >= IBV_MTU_256 && attr.path_mtu <= IBV_MTU_4096 ? 128u << attr.path_mtu : 0;
+	path = verbs_mtu_bytes(attr.path_mtu);
 	log_info(&l->cfg.ctx->log, LOG_LANE,
 		 "verbs lane %u of cable %u to position %u on %s: epoch %u, path MTU %u (RoCE MTU here %u of "
 		 "%u, there %u), ACK timeout %u, inline %u",
@@ -254,7 +306,7 @@ static void fence_error(struct verbs_lane *l)
 
 	l->state = VERBS_DRAINING;
 	c->limit = l->now + VERBS_DRAIN_NS;
-	if (l->lib->ibv.ibv_modify_qp(c->qp.id->qp, &attr, IBV_QP_STATE) ||
+	if (l->lib->ibv.ibv_modify_qp(c->qp.qp, &attr, IBV_QP_STATE) ||
 	    verbs_post_buffer(l, &c->qp, WR_MARK_IN, l->slots, VERBS_SLOT) ||
 	    verbs_send_buffer(l, &c->qp, WR_MARK_OUT, l->heads, sizeof(*l->heads)))
 		c->mark_in = c->mark_out = true; /* what has completed is still reported */

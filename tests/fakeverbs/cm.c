@@ -163,9 +163,9 @@ void fv_answer(struct fid *f, uint32_t type, int status, const void *data, uint8
 
 	if (len > 0)
 		memcpy(m.data, data, len);
-	if (qp_of(f) != NULL) {
-		m.slot = qp_of(f)->slot;
-		m.num = f->id.qp->qp_num;
+	if (f->num_told != 0) {
+		m.num = f->num_told;
+		fv_slot_of(m.num, &m.slot);
 	}
 	fv_send_to(f, f->peer_proc, f->peer_gen, f->peer_dev, &m);
 }
@@ -206,7 +206,7 @@ static void forget(struct fid *f)
 		return;
 	*p = f->next;
 	stop_listening(f);
-	if (f->state == ID_REQUEST)
+	if (f->state == ID_REQUEST || f->state == ID_RESPONSE)
 		fv_answer(f, MSG_REJ, 4, NULL, 0);
 	else if (f->state == ID_UP || f->state == ID_ACCEPTED)
 		fv_answer(f, MSG_DREQ, 0, NULL, 0);
@@ -415,6 +415,7 @@ int rdma_resolve_route(struct rdma_cm_id *id, int timeout_ms)
 	ok = f->state == ID_ADDR;
 	if (ok) {
 		f->state = ID_ROUTE;
+		f->mtu = fv_port_mtu(f->ctx->dev->s, true); /* nobody asks the other end */
 		fv_tell(f, f, RDMA_CM_EVENT_ROUTE_RESOLVED, 0, NULL, 0, 0);
 	}
 	fv_unlock();

@@ -75,6 +75,7 @@ static void request(struct fid *l, const struct fv_msg *m)
 	f->dport = m->sport;
 	f->retry = m->retry;
 	f->rnr = m->rnr;
+	f->mtu = m->mtu;
 	f->state = ID_REQUEST;
 	set_peer(f, m);
 	fv_tell(l, f, RDMA_CM_EVENT_CONNECT_REQUEST, 0, m->data, m->len, CM_REQ_DATA);
@@ -112,6 +113,11 @@ static void message(const struct fv_msg *m, uint64_t now)
 		set_peer(f, m);
 		f->state = ID_UP;
 		f->due = FV_NEVER;
+		if (f->id.qp == NULL) { /* the program's own: it says when it is ready */
+			f->state = ID_RESPONSE;
+			fv_tell(f, f, RDMA_CM_EVENT_CONNECT_RESPONSE, 0, m->data, m->len, CM_REP_DATA);
+			return;
+		}
 		fv_cm_connected(f);
 		fv_answer(f, MSG_RTU, 0, NULL, 0);
 		fv_tell(f, f, RDMA_CM_EVENT_ESTABLISHED, 0, m->data, m->len, CM_REP_DATA);
@@ -128,7 +134,8 @@ static void message(const struct fv_msg *m, uint64_t now)
 		return;
 	case MSG_DREQ:
 		turn_down(m, 0);
-		if (f != NULL && (f->state == ID_UP || f->state == ID_ACCEPTED || f->state == ID_DISC))
+		if (f != NULL && (f->state == ID_RESPONSE || f->state == ID_UP || f->state == ID_ACCEPTED ||
+				  f->state == ID_DISC))
 			disconnected(f, now);
 		return;
 	case MSG_DREP:
@@ -143,15 +150,15 @@ static void message(const struct fv_msg *m, uint64_t now)
 static bool times(struct fid *f, uint64_t now, uint64_t *next)
 {
 	uint64_t first = f->due < f->timewait ? f->due : f->timewait;
-	bool waits =
-		f->state == ID_CONNECT || f->state == ID_ACCEPTED || f->state == ID_UP || f->state == ID_DISC;
+	bool waits = f->state == ID_CONNECT || f->state == ID_RESPONSE || f->state == ID_ACCEPTED ||
+		     f->state == ID_UP || f->state == ID_DISC;
 
 	if (first > now && first < *next)
 		*next = first;
 	if (waits && f->peer_proc < FV_PROCS &&
 	    (fv.look ? !fv_alive(f->peer_proc, f->peer_gen)
 		     : atomic_load(&fv.s->proc[f->peer_proc].gen) != f->peer_gen)) {
-		if (f->state == ID_CONNECT || f->state == ID_ACCEPTED)
+		if (f->state == ID_CONNECT || f->state == ID_RESPONSE || f->state == ID_ACCEPTED)
 			refused(f, RDMA_CM_EVENT_REJECTED, REJ_STALE, NULL);
 		else
 			disconnected(f, now); /* its kernel has said good-bye for it */

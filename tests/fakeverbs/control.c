@@ -145,6 +145,17 @@ int fakeverbs_gid_hole(const char *dev, int index)
 	return 0;
 }
 
+int fakeverbs_mtu(const char *dev, uint32_t connects, uint32_t accepts)
+{
+	struct fv_sdev *s = named(dev);
+
+	if (s == NULL)
+		return -1;
+	atomic_store(&s->mtu_connects, connects);
+	atomic_store(&s->mtu_accepts, accepts);
+	return 0;
+}
+
 int fakeverbs_fatal(const char *dev)
 {
 	struct fv_sdev *s = named(dev);

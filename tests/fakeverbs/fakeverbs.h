@@ -58,5 +58,8 @@ int fakeverbs_cut(const char *dev);
 int fakeverbs_mend(const char *dev);
 int fakeverbs_gid_shuffle(const char *dev); /* another order each time */
 int fakeverbs_gid_hole(const char *dev, int index); /* an empty entry there; -1: none */
+/* What the port takes, in bytes, of the ends that connect and of those that accept: one device may be both
+ * ends of a cable. 0: what fits the netdev. Larger packets are lost. ibv_query_port does not know of it. */
+int fakeverbs_mtu(const char *dev, uint32_t connects, uint32_t accepts);
 int fakeverbs_fatal(const char *dev); /* for good */
 #endif

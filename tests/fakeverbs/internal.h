@@ -26,6 +26,7 @@
 #define FV_LISTENERS 1024
 #define FV_RING 65536u
 #define FV_PACKET 4096u /* payload */
+#define FV_ITEMS 1000 /* of one queue pair: more arrives only when some have taken effect */
 #define FV_MAIL 128u
 #define FV_SGE 16
 #define FV_INLINE 512u
@@ -44,6 +45,7 @@ struct fv_msg {
 	uint8_t data[CM_REP_DATA];
 	uint8_t src[16], dst[16]; /* addresses and ports of a request */
 	uint16_t sport, dport;
+	uint32_t mtu; /* of the path, as the connecting end has it: bytes */
 };
 
 struct fv_proc {
@@ -58,6 +60,8 @@ struct fv_sdev {
 	char name[64], netdev[16];
 	uint64_t netns;
 	uint32_t naddr, mtu; /* bytes of a RoCE packet */
+	/* the same of the ends that connect and that accept, as told; 0: mtu */
+	_Atomic uint32_t mtu_connects, mtu_accepts;
 	uint8_t addr[8][16];
 	_Atomic uint32_t down, fatal, shuffle;
 	_Atomic int32_t hole;
@@ -210,6 +214,7 @@ struct fqp {
 	struct fctx *ctx;
 	struct fv_sqp *s, *peer;
 	uint32_t slot, peer_num, peer_dev;
+	uint32_t path_mtu; /* bytes */
 	pthread_mutex_t mu;
 	struct ibv_qp_cap cap;
 	bool sig_all;
@@ -240,6 +245,7 @@ enum fid_state {
 	ID_ROUTE,
 	ID_LISTEN,
 	ID_CONNECT,
+	ID_RESPONSE, /* the reply is here, rdma_establish() is awaited */
 	ID_REQUEST,
 	ID_ACCEPTED,
 	ID_UP,
@@ -263,6 +269,8 @@ struct fid {
 	uint32_t peer_proc, peer_gen, peer_id, peer_dev, peer_slot, peer_num;
 	int ack_timeout;
 	uint8_t retry, rnr;
+	uint32_t mtu; /* of the path: bytes */
+	uint32_t num_told; /* the queue pair, to the peer */
 	bool delivered; /* the request is in the peer's hands */
 	uint64_t due; /* of what `state` waits for */
 	uint64_t timewait;
@@ -358,6 +366,8 @@ int fv_post_send(struct ibv_qp *, struct ibv_send_wr *, struct ibv_send_wr **);
 int fv_post_recv(struct ibv_qp *, struct ibv_recv_wr *, struct ibv_recv_wr **);
 /* verbs.c */
 enum ibv_mtu fv_mtu(uint32_t bytes);
+uint32_t fv_mtu_bytes(enum ibv_mtu);
+uint32_t fv_port_mtu(const struct fv_sdev *, bool connects);
 int fv_dead(struct ibv_context *);
 static inline struct fctx *ctx_of(struct ibv_context *c)
 {
@@ -389,6 +399,16 @@ static inline int fails(int err)
 }
 /* cm_conn.c */
 struct fv_sqp *fv_slot(uint32_t dev, uint32_t *slot);
+/* The slot of the queue pair with this number; false: there is none. */
+bool fv_slot_of(uint32_t num, uint32_t *slot);
+/* Attributes that the steps of a queue pair must have, no more and no less. */
+#define FV_MASK_INIT (IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS)
+#define FV_MASK_RTR \
+	(IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | \
+	 IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER)
+#define FV_MASK_RTS \
+	(IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | \
+	 IBV_QP_MAX_QP_RD_ATOMIC)
 void fv_cm_connected(struct fid *);
 /* cm_wire.c */
 bool fv_cm_step(uint64_t now, uint64_t *next); /* fv.mu */

@@ -224,13 +224,33 @@ static bool gather(struct fqp *q, struct fwqe *w, uint32_t off, uint32_t n, uint
 	return true;
 }
 
+static uint32_t packet_of(const struct fqp *q, const struct fwqe *w)
+{
+	return w->len - w->off < q->path_mtu ? w->len - w->off : q->path_mtu;
+}
+
+/* What both ports take. A larger packet is lost, however often it is sent. */
+static uint32_t largest_packet(const struct fqp *q)
+{
+	const struct fv_sdev *d[2] = { &fv.s->dev[q->s->dev], &fv.s->dev[q->peer_dev] };
+	uint32_t n = FV_PACKET;
+
+	for (int i = 0; i < 4; i++) {
+		uint32_t mtu = fv_port_mtu(d[i / 2], i % 2);
+
+		if (mtu < n)
+			n = mtu;
+	}
+	return n;
+}
+
 /* One packet into the ring; false: no room, or w->bad. */
 static bool emit(struct fqp *q, struct fwqe *w)
 {
 	struct fv_sqp *s = q->s;
 	uint64_t head = atomic_load_explicit(&s->head, memory_order_relaxed);
 	uint64_t tail = atomic_load_explicit(&s->tail, memory_order_acquire); /* partner: fv_responder() */
-	uint32_t n = w->len - w->off < FV_PACKET ? w->len - w->off : FV_PACKET;
+	uint32_t n = packet_of(q, w);
 	uint32_t need = (uint32_t)sizeof(struct fv_packet) + ((n + 7) & ~7u), left = FV_RING - head % FV_RING;
 	struct fv_packet *p;
 
@@ -297,7 +317,7 @@ static bool acknowledged(struct fqp *q, bool *gone)
 
 static bool requester(struct fqp *q, uint64_t now, uint64_t *next)
 {
-	bool any = false, gone = false, path;
+	bool any = false, gone = false, path, lost;
 	uint32_t head = atomic_load_explicit(&q->sq_head, memory_order_acquire);
 
 	if (q->sq_una == head) {
@@ -314,7 +334,8 @@ static bool requester(struct fqp *q, uint64_t now, uint64_t *next)
 	}
 	if (atomic_load(&q->state) == IBV_QPS_ERR)
 		return true;
-	if ((gone || !path) && q->sq_una != head) {
+	lost = q->sq_cur != head && packet_of(q, &q->sq[q->sq_cur % q->cap.max_send_wr]) > largest_packet(q);
+	if ((gone || !path || lost) && q->sq_una != head) {
 		uint64_t limit = (uint64_t)(4096.0 * (double)(1u << q->timeout) * (q->retry + 1) * fv.time);
 
 		if (q->stalled == 0)

@@ -179,36 +179,92 @@ int fv_req_notify_cq(struct ibv_cq *c, int solicited_only)
 }
 
 /* ---- queue pairs ---- */
-int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *a, int mask)
+static int to_init(struct fqp *q, const struct ibv_qp_attr *a, int mask)
 {
-	struct fqp *q = (struct fqp *)(void *)qp;
+	if (atomic_load(&q->state) == IBV_QPS_INIT && mask == (IBV_QP_STATE | IBV_QP_ACCESS_FLAGS))
+		goto set;
+	if (atomic_load(&q->state) != IBV_QPS_RESET || mask != FV_MASK_INIT || a->port_num != 1 ||
+	    a->pkey_index != 0)
+		return EINVAL;
+	atomic_store(&q->state, IBV_QPS_INIT);
+set:
+	atomic_store(&q->access, a->qp_access_flags);
+	return 0;
+}
 
-	if (fv_fail(EIO))
-		return errno;
-	if (mask & IBV_QP_ACCESS_FLAGS) {
-		if ((mask & ~IBV_QP_ACCESS_FLAGS) != 0 &&
-		    ((mask & ~IBV_QP_ACCESS_FLAGS) != IBV_QP_STATE || a->qp_state != IBV_QPS_INIT ||
-		     atomic_load(&q->state) != IBV_QPS_INIT))
-			return EINVAL;
-		if (atomic_load(&q->state) == IBV_QPS_ERR)
+static int to_rtr(struct fqp *q, const struct ibv_qp_attr *a, int mask)
+{
+	if (atomic_load(&q->state) != IBV_QPS_INIT || mask != FV_MASK_RTR || a->path_mtu < IBV_MTU_256 ||
+	    a->path_mtu > IBV_MTU_4096)
+		return EINVAL;
+	q->peer_num = a->dest_qp_num;
+	q->path_mtu = fv_mtu_bytes(a->path_mtu);
+	fv_slot_of(q->peer_num, &q->s->peer_slot); /* if it has gone, whoever looks finds another number */
+	q->s->peer_num = q->peer_num;
+	q->peer = &fv.s->qp[q->s->peer_slot];
+	q->peer_dev = q->peer->dev;
+	atomic_store(&q->s->state, IBV_QPS_RTR);
+	atomic_store(&q->state, IBV_QPS_RTR);
+	return 0;
+}
+
+static int to_rts(struct fqp *q, const struct ibv_qp_attr *a, int mask)
+{
+	if (atomic_load(&q->state) != IBV_QPS_RTR || mask != FV_MASK_RTS)
+		return EINVAL;
+	q->timeout = a->timeout;
+	q->retry = a->retry_cnt;
+	q->rnr_retry = a->rnr_retry;
+	atomic_store(&q->s->rnr_retry, q->rnr_retry);
+	atomic_store(&q->s->state, IBV_QPS_RTS);
+	atomic_store(&q->state, IBV_QPS_RTS);
+	return 0;
+}
+
+static int modify(struct fqp *q, const struct ibv_qp_attr *a, int mask)
+{
+	if (mask == IBV_QP_ACCESS_FLAGS) {
+		if (atomic_load(&q->state) == IBV_QPS_ERR || atomic_load(&q->state) == IBV_QPS_RESET)
 			return EINVAL;
 		atomic_store(&q->access, a->qp_access_flags);
 		return 0;
 	}
-	if (!(mask & IBV_QP_STATE) || a->qp_state != IBV_QPS_ERR)
-		return EINVAL; /* all else is the connection manager's */
+	if (!(mask & IBV_QP_STATE))
+		return EINVAL;
+	switch (a->qp_state) {
+	case IBV_QPS_INIT:
+		return to_init(q, a, mask);
+	case IBV_QPS_RTR:
+		return to_rtr(q, a, mask);
+	case IBV_QPS_RTS:
+		return to_rts(q, a, mask);
+	case IBV_QPS_ERR:
+		fv_qp_error(q);
+		return 0;
+	default:
+		return EINVAL;
+	}
+}
+
+int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *a, int mask)
+{
+	struct fqp *q = (struct fqp *)(void *)qp;
+	int err;
+
+	if (fv_fail(EIO))
+		return errno;
 	fv_lock();
-	fv_qp_error(q);
-	qp->state = IBV_QPS_ERR;
+	err = modify(q, a, mask);
+	if (err == 0 && (mask & IBV_QP_STATE))
+		qp->state = a->qp_state;
 	fv_unlock();
-	return 0;
+	fv_bell(fv.self);
+	return err;
 }
 
 int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *a, int mask, struct ibv_qp_init_attr *init)
 {
 	struct fqp *q = (struct fqp *)(void *)qp;
-	struct fv_sdev *dev = fv.s->dev;
-	uint32_t mtu;
 
 	(void)mask;
 	if (fv_fail(EIO))
@@ -216,11 +272,8 @@ int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *a, int mask, struct ibv_
 	memset(a, 0, sizeof(*a));
 	memset(init, 0, sizeof(*init));
 	fv_lock();
-	mtu = dev[q->s->dev].mtu;
-	if (q->peer != NULL && dev[q->peer_dev].mtu < mtu)
-		mtu = dev[q->peer_dev].mtu;
 	a->qp_state = a->cur_qp_state = (enum ibv_qp_state)atomic_load(&q->state);
-	a->path_mtu = fv_mtu(mtu);
+	a->path_mtu = fv_mtu(q->path_mtu);
 	a->dest_qp_num = q->peer_num;
 	a->timeout = q->timeout;
 	a->retry_cnt = q->retry;

@@ -222,7 +222,8 @@ bool fv_responder(struct fqp *q, uint64_t now, uint64_t *next)
 	struct fv_sqp *s = q->peer;
 	bool any = settle(q, now, next);
 
-	while (atomic_load(&q->state) != IBV_QPS_ERR && q->nitems < 200 && fv_path(q->s->dev, q->peer_dev)) {
+	while (atomic_load(&q->state) != IBV_QPS_ERR && q->nitems < FV_ITEMS &&
+	       fv_path(q->s->dev, q->peer_dev)) {
 		uint64_t tail = atomic_load_explicit(&s->tail, memory_order_relaxed);
 		struct fv_packet *p = (void *)(s->ring + tail % FV_RING);
 

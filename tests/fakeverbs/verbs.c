@@ -138,6 +138,18 @@ enum ibv_mtu fv_mtu(uint32_t bytes)
 			       : IBV_MTU_256;
 }
 
+uint32_t fv_mtu_bytes(enum ibv_mtu mtu)
+{
+	return 128u << mtu;
+}
+
+uint32_t fv_port_mtu(const struct fv_sdev *s, bool connects)
+{
+	uint32_t told = atomic_load(connects ? &s->mtu_connects : &s->mtu_accepts);
+
+	return told != 0 ? told : s->mtu;
+}
+
 /* The exported function fills the fields of its time only: up to link_layer. */
 int ibv_query_port(struct ibv_context *c, uint8_t port, struct _compat_ibv_port_attr *compat)
 {

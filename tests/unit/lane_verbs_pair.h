@@ -132,7 +132,7 @@ static inline void knock(struct vpair *v, struct stranger *s, const void *data, 
 	s->pd = fakeverbs_lib.ibv.ibv_alloc_pd(s->id->verbs);
 	s->cq = fakeverbs_lib.ibv.ibv_create_cq(s->id->verbs, 16, NULL, NULL, 0);
 	attr.send_cq = attr.recv_cq = s->cq;
-	ck_assert_int_eq(cm->rdma_create_qp(s->id, s->pd, &attr), 0);
+	ck_assert_int_eq(rdma_create_qp(s->id, s->pd, &attr), 0);
 	ck_assert_int_eq(cm->rdma_connect(s->id, &param), 0);
 }
 
@@ -149,7 +149,7 @@ static inline void leave(struct stranger *s, struct ibv_mr *mr)
 {
 	if (mr)
 		fakeverbs_lib.ibv.ibv_dereg_mr(mr);
-	fakeverbs_lib.cm.rdma_destroy_qp(s->id);
+	rdma_destroy_qp(s->id);
 	fakeverbs_lib.cm.rdma_destroy_id(s->id);
 	fakeverbs_lib.ibv.ibv_destroy_cq(s->cq);
 	fakeverbs_lib.ibv.ibv_dealloc_pd(s->pd);

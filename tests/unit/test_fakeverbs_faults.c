@@ -397,6 +397,38 @@ START_TEST(test_fake_fatal_device_takes_all_with_it)
 }
 END_TEST
 
+/* As soft-RoCE with ports that differ, and queue pairs that librdmacm moves. */
+START_TEST(test_fake_packets_larger_than_a_port_takes_never_arrive)
+{
+	struct pair p;
+	struct ibv_qp_attr a;
+	struct ibv_qp_init_attr init;
+	const char *dev;
+
+	p_listen(&p);
+	dev = ibv_get_device_name(p.e[1].anchor->verbs->device);
+	ck_assert_int_eq(fakeverbs_mtu(dev, 4096, 1024), 0);
+	p_request(&p, &USUAL, NULL, 0, NULL);
+	p_objects(&p.e[1], &USUAL);
+	ck_assert_int_eq(rdma_accept(p.e[1].id, &(struct rdma_conn_param){ .rnr_retry_count = 7 }), 0);
+	for (int i = 0; i < 2; i++) {
+		p_event(&p.e[i], RDMA_CM_EVENT_ESTABLISHED, NULL);
+		ck_assert_int_eq(ibv_query_qp(p.e[i].id->qp, &a, IBV_QP_PATH_MTU, &init), 0);
+		ck_assert_int_eq(a.path_mtu, IBV_MTU_4096); /* the connecting end's */
+	}
+	ck_assert_int_eq(p_recv(&p.e[1], 1, 0, 8192), 0);
+	ck_assert_int_eq(p_recv(&p.e[1], 2, 0, 8192), 0);
+	ck_assert_int_eq(p_send(&p.e[0], 3, 0, 1024, IBV_SEND_SIGNALED), 0);
+	p_ok(&p.e[1], 1);
+	p_ok(&p.e[0], 3);
+	ck_assert_int_eq(p_send(&p.e[0], 4, 0, 1025, IBV_SEND_SIGNALED), 0);
+	p_is(&p.e[0], 4, IBV_WC_RETRY_EXC_ERR);
+	p_none(&p.e[1], 5);
+	ck_assert_int_eq(fakeverbs_mtu(dev, 0, 0), 0);
+	p_down(&p);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("fakeverbs_faults");
@@ -429,6 +461,7 @@ int main(void)
 	tcase_add_loop_test(c, test_fake_cut_cable_stalls_and_then_ends, 0, 2);
 	tcase_add_test(c, test_fake_request_over_a_cut_cable_is_unreachable);
 	tcase_add_test(c, test_fake_fatal_device_takes_all_with_it);
+	tcase_add_test(c, test_fake_packets_larger_than_a_port_takes_never_arrive);
 	suite_add_tcase(s, c);
 	r = srunner_create(s);
 	srunner_run_all(r, CK_NORMAL);

@@ -289,21 +289,94 @@ static int no_accept(struct rdma_cm_id *id, struct rdma_conn_param *p)
 	return -1;
 }
 
-/* soft-RoCE refuses packets larger than its own port's: such a connection never comes up. */
-START_TEST(test_verbs_mtu_that_keeps_a_lane_down_is_named_at_both_ends)
+START_TEST(test_verbs_own_trouble_at_accepting_is_no_strangers)
 {
 	struct vpair v;
 
 	v_init(&v);
-	v.lib[0].ibv.ibv_query_port = query_port_4096;
-	v.lib[1].ibv.ibv_query_port = query_port_1024;
 	v.lib[1].cm.rdma_accept = no_accept;
 	v_open_both(&v);
 	h_connect(&v.p, 1);
 	h_wait(&v.p, 0, 0, LANE_DOWN, 2500);
-	ck_assert_int_eq(v_logged(&v, "the ends differ"), 1);
-	ck_assert_int_eq(v_logged(&v, "is the MTU alike at both ends"), 1);
+	ck_assert_int_eq(v_logged(&v, "was not taken"), 1);
 	ck_assert_int_eq(v_logged(&v, "did not belong here"), 0);
+	v_close(&v);
+}
+END_TEST
+
+/* The fake loses packets that are larger than one of the ports takes, as soft-RoCE does. */
+START_TEST(test_verbs_ends_whose_mtus_differ_use_the_lower)
+{
+	static const uint32_t lens[] = { 100, VERBS_EAGER, VERBS_MAX_PUT };
+
+	for (int low = 0; low < 2; low++) {
+		char dev[64];
+		struct vpair v;
+
+		v_init(&v);
+		v.lib[low].ibv.ibv_query_port = query_port_1024;
+		v.lib[1 - low].ibv.ibv_query_port = query_port_4096;
+		v_open_both(&v);
+		snprintf(dev, sizeof(dev), "%s", v_lane(&v, 0)->device);
+		ck_assert_int_eq(fakeverbs_mtu(dev, low == 0 ? 1024 : 4096, low == 1 ? 1024 : 4096), 0);
+		h_up(&v.p, 1);
+		for (size_t i = 0; i < sizeof(lens) / sizeof(lens[0]); i++)
+			for (int k = 0; k < 2; k++) {
+				int from = v.p.e[1 - k].nseen;
+				uint64_t note[6] = { i };
+
+				h_fill(arena_base(v.p.e[k].send), lens[i], (uint32_t)(i + 10));
+				ck_assert_int_eq(h_put(&v.p.e[k], 0, lens[i],
+						       v.p.ops->peer_export(v.p.e[k].l), 64, note),
+						 1);
+				h_wait(&v.p, 1 - k, from, LANE_NOTE, 5000);
+				ck_assert(h_filled((char *)arena_base(v.p.e[1 - k].arena) + 64, lens[i],
+						   (uint32_t)(i + 10)));
+			}
+		ck_assert_int_eq(h_count(&v.p.e[0], LANE_SUSPECT) + h_count(&v.p.e[1], LANE_SUSPECT), 0);
+		ck_assert_int_eq(v_logged(&v, "path MTU 1024 "), 2);
+		ck_assert_int_eq(v_logged(&v, "ACK timeout 14"), 2);
+		ck_assert_int_eq(v_logged(&v, "the ends differ"), 2); /* each end once */
+		ck_assert_int_eq(fakeverbs_mtu(dev, 0, 0), 0);
+		v_close(&v);
+	}
+}
+END_TEST
+
+static struct ibv_qp_attr steps[2][2]; /* of each end: to RTR, to RTS */
+static int note_step(int end, struct ibv_qp *qp, struct ibv_qp_attr *a, int mask)
+{
+	if ((mask & IBV_QP_STATE) && (a->qp_state == IBV_QPS_RTR || a->qp_state == IBV_QPS_RTS))
+		steps[end][a->qp_state == IBV_QPS_RTS] = *a;
+	return fakeverbs_lib.ibv.ibv_modify_qp(qp, a, mask);
+}
+static int note_step_0(struct ibv_qp *qp, struct ibv_qp_attr *a, int mask)
+{
+	return note_step(0, qp, a, mask);
+}
+static int note_step_1(struct ibv_qp *qp, struct ibv_qp_attr *a, int mask)
+{
+	return note_step(1, qp, a, mask);
+}
+
+/* Queue pairs are moved by the lane itself, so what was asked for must not get lost on the way. */
+START_TEST(test_verbs_queue_pairs_get_what_was_asked_for)
+{
+	struct vpair v;
+
+	v_init(&v);
+	v.lib[0].ibv.ibv_modify_qp = note_step_0;
+	v.lib[1].ibv.ibv_modify_qp = note_step_1;
+	v_open_both(&v);
+	h_up(&v.p, 1);
+	for (int i = 0; i < 2; i++) {
+		ck_assert_uint_eq(steps[i][0].dest_qp_num, v_lane(&v, 1 - i)->conn.qp.qp->qp_num);
+		ck_assert_uint_eq(steps[i][0].max_dest_rd_atomic, 1);
+		ck_assert_uint_eq(steps[i][1].max_rd_atomic, 1);
+		ck_assert_uint_eq(steps[i][1].timeout, VERBS_ACK_TIMEOUT);
+		ck_assert_uint_eq(steps[i][1].retry_cnt, VERBS_RETRY);
+		ck_assert_uint_eq(steps[i][1].rnr_retry, VERBS_RNR_RETRY);
+	}
 	v_close(&v);
 }
 END_TEST
@@ -322,7 +395,9 @@ int main(void)
 	tcase_add_test(c, test_verbs_put_whose_bytes_alone_were_posted_is_posted);
 	tcase_add_test(c, test_verbs_device_that_does_not_notify_is_looked_at_every_millisecond);
 	tcase_add_test(c, test_verbs_nobody_sleeps_on_what_arming_finds_out);
-	tcase_add_test(c, test_verbs_mtu_that_keeps_a_lane_down_is_named_at_both_ends);
+	tcase_add_test(c, test_verbs_own_trouble_at_accepting_is_no_strangers);
+	tcase_add_test(c, test_verbs_ends_whose_mtus_differ_use_the_lower);
+	tcase_add_test(c, test_verbs_queue_pairs_get_what_was_asked_for);
 	suite_add_tcase(s, c);
 	r = srunner_create(s);
 	srunner_run_all(r, CK_ENV);

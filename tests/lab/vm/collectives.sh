@@ -110,20 +110,36 @@ test_device_removed() {
 	barrier
 }
 
+# Whichever end connects: on cable 0, guest 1 has the lower MTU on lane 0 and guest 0 on lane 1.
+lower_mtu() {
+	case $VM_ID in 0) eth_at 0 0 1 ;; 1) eth_at 1 0 0 ;; esac
+}
+path_mtus() { [ "$(cat "$VM_SHARE/mtu."[0-3] | grep -c "path MTU $1 ")" = "$2" ]; } # path_mtus BYTES ENDS
+no_lane_lost() { ! grep -qE 'is fenced|is up, epoch [2-9]' "$VM_SHARE/mtu."[0-3]; }
 test_mtu() {
-	local e
-	if [ "$VM_ID" = 1 ]; then
-		e=$(eth_at 1 0 0)
+	local e from equal=0 mixed=0
+	from=$(uptime_s)
+	rank "0 1 2 3" 90 equal "$RINGCHECK" reduce 1000000 3
+	equal=$(($(uptime_s) - from + 1))
+	e=$(lower_mtu)
+	if [ -n "$e" ]; then
 		ip link set "eth$e" mtu 1500
 		wait_until 10 devinfo_mtu "$e" 1024
 	fi
-	rank "0 1 2 3" 90 mtu "$RINGCHECK" reduce 20000 1
-	judge mtu "an all-reduce with a lane whose ends have MTUs of 4200 and 1500"
+	barrier
+	from=$(uptime_s)
+	rank "0 1 2 3" 90 mtu "$RINGCHECK" reduce 1000000 3
+	mixed=$(($(uptime_s) - from))
+	judge mtu "all-reduces of 1 MB with two lanes whose ends have MTUs of 4200 and 1500"
 	if [ "$VM_ID" = 0 ]; then
-		check "a warning names it" grep -qi 'SIRCL WARN.*MTU' "$VM_SHARE/mtu.0" "$VM_SHARE/mtu.1"
+		check "packets of 1024 bytes at both ends of both lanes" path_mtus 1024 4
+		check "and of 4096 on all others" path_mtus 4096 12
+		check "no lane was lost" no_lane_lost
+		check "$mixed s, not more than 10 times the $equal s of equal MTUs" [ $mixed -le $((10 * equal)) ]
+		check "a warning names it" grep -q 'SIRCL WARN.*the ends differ: MTU' "$VM_SHARE/mtu.0" "$VM_SHARE/mtu.1"
 		grep -hi 'SIRCL WARN.*MTU' "$VM_SHARE/mtu.0" "$VM_SHARE/mtu.1" | sed 's/^/    /'
 	fi
-	[ "$VM_ID" != 1 ] || ip link set "eth$e" mtu 4200
+	[ -z "$e" ] || ip link set "eth$e" mtu 4200
 }
 devinfo_mtu() { ibv_devinfo -d "rxe$1" | grep -q "active_mtu:.* $2 "; }
 

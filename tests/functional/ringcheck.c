@@ -3,7 +3,8 @@
  * One rank of a functional test, on the public header only. Rank and size come from SIRCL_RANK and
  * SIRCL_NRANKS.
  *
- * ringcheck reduce BYTES ITERS: all-reduces of BYTES (float), every element checked.
+ * ringcheck reduce BYTES ITERS [FILE]: all-reduces of BYTES (float), every element checked; with FILE at
+ * least ITERS of them, until rank 0 sees that file, and rank 0 prints how many.
  *
  * ringcheck p2p A B BYTES ITERS: ITERS times A sends BYTES to B, which answers; every byte checked. The
  * others only hold the ring up.
@@ -49,14 +50,24 @@ static void wrong(const char *what, size_t at)
 	exit(1);
 }
 
-static void reduce(size_t bytes, int iters)
+/* Rank 0 looks, all do as it says. */
+static bool is_there(const char *file)
+{
+	float there = rank == 0 && access(file, F_OK) == 0;
+
+	must(sircl_broadcast(&there, &there, 1, SIRCL_FLOAT32, 0, comm, SIRCL_HOST), "broadcast");
+	return there != 0;
+}
+
+static void reduce(size_t bytes, int iters, const char *until)
 {
 	size_t n = bytes / sizeof(float);
 	float *in = malloc(bytes ? bytes : 1), *out = malloc(bytes ? bytes : 1);
+	int it;
 
 	if (!in || !out)
 		exit(1);
-	for (int it = 0; it < iters; it++) {
+	for (it = 0; it < iters || (until && !is_there(until)); it++) {
 		for (size_t i = 0; i < n; i++)
 			in[i] = (float)((i * 7 + (size_t)it) % 97 + (size_t)rank);
 		must(sircl_all_reduce(in, out, n, SIRCL_FLOAT32, SIRCL_SUM, comm, SIRCL_HOST), "all_reduce");
@@ -65,6 +76,8 @@ static void reduce(size_t bytes, int iters)
 					      (size_t)(size * (size - 1) / 2)))
 				wrong("all_reduce", i);
 	}
+	if (until && rank == 0)
+		printf("rank 0 all-reduces %d\n", it);
 	free(in);
 	free(out);
 }
@@ -219,15 +232,15 @@ int main(int argc, char **argv)
 	must(sircl_comm_create(&comm, &cfg, rank, size, NULL), "create");
 	if (!strcmp(mode, "stopped") && size == 2)
 		return stopped();
-	if (!strcmp(mode, "reduce") && argc == 4)
-		reduce((size_t)atoll(argv[2]), atoi(argv[3]));
+	if (!strcmp(mode, "reduce") && (argc == 4 || argc == 5))
+		reduce((size_t)atoll(argv[2]), atoi(argv[3]), argv[4]);
 	else if (!strcmp(mode, "p2p") && argc == 6)
 		p2p(atoi(argv[2]), atoi(argv[3]), (size_t)atoll(argv[4]), atoi(argv[5]));
 	else if (!strcmp(mode, "idle") && argc == 3 && atoi(argv[2]) > 0)
 		idle(atoi(argv[2]));
 	else if (strcmp(mode, "stay")) {
-		fprintf(stderr, "usage: ringcheck reduce BYTES ITERS | p2p A B BYTES ITERS | idle SECONDS | "
-				"stay | stopped\n");
+		fprintf(stderr, "usage: ringcheck reduce BYTES ITERS [FILE] | p2p A B BYTES ITERS | "
+				"idle SECONDS | stay | stopped\n");
 		return 2;
 	}
 	report();

@@ -62,11 +62,11 @@ all_there() { # all_there NAME: or one has ended and never will be
 	done
 }
 
-# barrier: all guests get here, in the same order of barriers, within 120 s; else the script ends
+# barrier: all guests get here, in the same order of barriers, within 300 s; else the script ends
 barrier() {
 	BARRIERS=$((BARRIERS + 1))
 	: >"$VM_SHARE/barrier.$BARRIERS.$VM_ID"
-	wait_until 120 all_there $BARRIERS || { echo "barrier $BARRIERS: not all guests came"; exit 1; }
+	wait_until 300 all_there $BARRIERS || { echo "barrier $BARRIERS: not all guests came"; exit 1; }
 }
 
 # host WHAT ARG...: cut or mend CABLE LANE, stop or cont GUEST; done when it returns
@@ -75,7 +75,7 @@ host() {
 	REQUESTS=$((REQUESTS + 1))
 	echo "$*" >"$VM_SHARE/req.$VM_ID.$REQUESTS.new"
 	mv "$VM_SHARE/req.$VM_ID.$REQUESTS.new" "$VM_SHARE/req.$VM_ID.$REQUESTS"
-	wait_until 30 test -e "$VM_SHARE/ans.$VM_ID.$REQUESTS" || { echo "host $*: no answer"; return 1; }
+	wait_until 100 test -e "$VM_SHARE/ans.$VM_ID.$REQUESTS" || { echo "host $*: no answer"; return 1; }
 	said=$(<"$VM_SHARE/ans.$VM_ID.$REQUESTS")
 	[ "${said%% *}" = ok ] || { echo "host $*: $said"; return 1; }
 }
@@ -89,7 +89,7 @@ as_user() {
 AS_USER() { USER_CMD=(prlimit --memlock=$(($1 * 1024)):$(($1 * 1024)) -- setpriv --reuid 1000 --regid 1000 --clear-groups --no-new-privs --); }
 
 # rank ORDER LIMIT OUT CMD...: one rank on each guest, rank ORDER[VM_ID] here ("-": none); output in VM_SHARE/OUT.RANK; all guests call it.
-# Returns this guest's status once all have ended, 124 after LIMIT s. DURING, if set, is a command that runs beside it.
+# Returns this guest's status once all have ended, 124 after LIMIT s. DURING, if set, is a command that runs beside it; BESIDE: its status.
 rank() {
 	local order limit=$2 out=$VM_SHARE/$3 rc=0 root=0 n=0 mine i beside=''
 	read -ra order <<<"$1"
@@ -113,7 +113,12 @@ rank() {
 		echo $rc >"$out.rc$mine"
 	fi
 	barrier
-	[ -z "$beside" ] || wait $beside || echo "$DURING failed"
+	BESIDE=0
+	if [ -n "$beside" ]; then
+		wait $beside
+		BESIDE=$?
+		[ $BESIDE = 0 ] || echo "    $DURING: failed"
+	fi
 	return $rc
 }
 # all_ranks OUT [N]: every one of the N ranks of the last `rank` with that name ended with 0; shows those that did not
@@ -156,7 +161,7 @@ setup() {
 		d=eth$l
 		rdma link add "rxe$l" type rxe netdev "$d" || return 1
 	done
-	wait_until 20 ready || { echo "ports are not ready:"; rdma link; ip -br addr; return 1; }
+	wait_until 100 ready || { echo "ports are not ready:"; rdma link; ip -br addr; return 1; }
 }
 ready() { [ "$(rdma link | grep -c 'state ACTIVE')" = 4 ] && [ "$(ip -6 -o addr show scope link | grep -vc tentative)" -ge 5 ]; }
 

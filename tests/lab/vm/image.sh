@@ -23,18 +23,17 @@ order() {
 	done
 }
 
+package_name() { apt-cache depends --important linux-image-amd64 2>/dev/null | sed -n 's/^ *Depends: \(linux-image-[0-9][^ ]*\)$/\1/p' | head -n 1 | grep .; }
+download() { (cd "$2" && apt-get -q download "$1" >log 2>&1); } # download PACKAGE DIR
 # get_package DIR: the package file in DIR; prints its name
 get_package() {
-	local real deb
-	real=$(apt-cache depends --important linux-image-amd64 2>/dev/null | sed -n 's/^ *Depends: \(linux-image-[0-9][^ ]*\)$/\1/p' | head -n 1)
-	if [ -z "$real" ] && [ "$(id -u)" = 0 ]; then
+	local real
+	if ! { real=$(package_name) && download "$real" "$1"; } && [ "$(id -u)" = 0 ]; then # apt's lists are missing or old
 		apt-get -q update >"$1/log" 2>&1
-		real=$(apt-cache depends --important linux-image-amd64 2>/dev/null | sed -n 's/^ *Depends: \(linux-image-[0-9][^ ]*\)$/\1/p' | head -n 1)
+		real=$(package_name) && download "$real" "$1"
 	fi
 	[ -n "$real" ] || { echo "vm.sh: apt knows no package linux-image-amd64: apt-get update" >&2; return 3; }
-	(cd "$1" && apt-get -q download "$real" >log 2>&1) || { tail -n 3 "$1/log" >&2; echo "vm.sh: $real cannot be downloaded" >&2; return 3; }
-	deb=$(cd "$1" && ls ./*.deb)
-	echo "$deb"
+	(cd "$1" && ls ./*.deb 2>/dev/null) || { tail -n 3 "$1/log" >&2; echo "vm.sh: $real cannot be downloaded" >&2; return 3; }
 }
 
 # image: builds what is not in $work yet, one process at a time
@@ -43,7 +42,7 @@ image() {
 	mkdir -p "$work" || die "cannot make the work folder $work"
 	exec {lock}>"$work/lock"
 	flock -w 600 "$lock" || die "another vm.sh has been building in $work for 10 minutes"
-	if [ -f "$work/initrd" ] && [ ! "$here/init" -nt "$work/initrd" ] && [ ! "$here/image.sh" -nt "$work/initrd" ]; then
+	if [ -s "$work/initrd" ] && [ -s "$work/vmlinuz" ] && [ ! "$here/init" -nt "$work/initrd" ] && [ ! "$here/image.sh" -nt "$work/initrd" ]; then
 		exec {lock}>&-
 		return 0
 	fi

@@ -66,7 +66,7 @@ qmp() { # qmp GUEST COMMAND [ARGUMENTS]: waits for the answer
 	local g=$1 line
 	kill -0 "${QEMU[g]}" 2>/dev/null || { echo "guest $g has ended"; return 1; }
 	printf '{"execute":"%s"%s}\n' "$2" "${3:+,\"arguments\":$3}" >&"${MON_IN[g]}"
-	while IFS= read -r -t 10 -u "${MON_OUT[g]}" line; do
+	while IFS= read -r -t 60 -u "${MON_OUT[g]}" line; do
 		case $line in
 		'{"return"'*) return 0 ;;
 		'{"error"'*) echo "guest $g: $line"; return 1 ;;

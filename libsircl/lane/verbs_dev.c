@@ -411,6 +411,7 @@ static sircl_result_t open_anchor(struct verbs_lane *l)
 	if (err)
 		return verbs_error(l, "fcntl", err);
 	CHECK(find_device(l));
+	sircl_assert(l->anchor);
 	verbs_refresh_mtu(l);
 	return SIRCL_SUCCESS;
 }

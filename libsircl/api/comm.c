@@ -226,12 +226,31 @@ static void place(struct sircl_comm *c)
 	}
 }
 
+/* A home's first communicator is there before its rank says that it is: then all others may use it, and end.
+ */
+static sircl_result_t ready(void *user, struct fabric *f)
+{
+	struct home *h = user;
+	struct sircl_comm *c = h->first;
+
+	engine_lock(f->engine); /* news may come already */
+	c->fabric = h->fabric = f;
+	engine_unlock(f->engine);
+	engine_also(f->engine, home_round, h);
+	place(c);
+	return comm_open_team(c);
+}
+
 static sircl_result_t start(struct sircl_comm *c, const sircl_config_t *config, const sircl_unique_id_t *id)
 {
 	struct home *h = c->home;
-	struct fabric_cfg f = {
-		.ctx = &h->ctx, .rank = c->rank, .n = c->n, .id = id, .notice = home_notice, .user = h
-	};
+	struct fabric_cfg f = { .ctx = &h->ctx,
+				.rank = c->rank,
+				.n = c->n,
+				.id = id,
+				.notice = home_notice,
+				.ready = ready,
+				.user = h };
 	uint64_t limit = (uint64_t)param_num(&h->ctx.params, PARAM_START_TIMEOUT) * MSEC;
 
 	c->op_timeout = (uint64_t)param_num(&h->ctx.params, PARAM_TIMEOUT) * MSEC;
@@ -240,11 +259,8 @@ static sircl_result_t start(struct sircl_comm *c, const sircl_config_t *config, 
 	memcpy(h->name, c->name, sizeof(h->name));
 	h->op_timeout = c->op_timeout;
 	f.limit = h->ctx.clock(h->ctx.clock_arg) + limit;
-	CHECK(fabric_start(&f, &h->fabric));
-	c->fabric = h->fabric;
-	engine_also(h->fabric->engine, home_round, h);
-	place(c);
-	CHECK(comm_open_team(c));
+	h->first = c;
+	CHECK(fabric_start(&f));
 	log_info(&h->ctx.log, LOG_INIT, "communicator \"%s\" is up: rank %d of %d, position %d of a %s",
 		 c->name, c->rank, c->n, c->pos, c->ring ? "ring" : "line");
 	return SIRCL_SUCCESS;

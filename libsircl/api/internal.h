@@ -28,6 +28,7 @@ enum p2p_dir { P2P_SEND, P2P_RECV, P2P_DIRS };
 struct home {
 	struct sircl_ctx ctx;
 	struct fabric *fabric;
+	sircl_comm_t first; /* of all ranks, while it starts */
 	_Atomic int refs; /* communicators; release and acquire, so that the last sees what the others did */
 	_Atomic uint32_t next_id; /* relaxed: a counter */
 	/* With the engine locked: */

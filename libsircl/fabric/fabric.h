@@ -37,6 +37,7 @@ struct fabric {
 	struct link *link[LINK_SIDES]; /* NULL: none */
 	struct engine *engine;
 	struct rdv_root *root; /* on the rank that serves the rendezvous itself */
+	bool given; /* to the caller, by `ready` */
 };
 
 struct fabric_cfg {
@@ -45,13 +46,19 @@ struct fabric_cfg {
 	const sircl_unique_id_t *id; /* NULL: from the environment */
 	uint64_t limit; /* time (ctx->clock) by which everything must be up */
 	void (*notice)(void *user, struct tick *, const struct chan_notice *);
+	/*
+	 * Called once, when links and engine are there and before any rank may go on: what it opens is open
+	 * before a peer that is done already can have gone again. From here on the fabric is the caller's to
+	 * stop, also if the start fails after all.
+	 */
+	sircl_result_t (*ready)(void *user, struct fabric *);
 	void *user;
 };
 /*
  * Meets the other ranks, finds the cabling (shm and loopback tcp: rank order), opens and connects links,
  * creates net and engine. All ranks get the same outcome: go, or one sentence.
  */
-sircl_result_t fabric_start(const struct fabric_cfg *, struct fabric **);
+sircl_result_t fabric_start(const struct fabric_cfg *);
 /* Orderly: BYE on both links, waits at most `limit_ns`, then frees everything. */
 sircl_result_t fabric_stop(struct fabric *, uint64_t limit_ns);
 #endif

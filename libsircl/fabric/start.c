@@ -278,6 +278,8 @@ sircl_result_t start_links(struct start *s)
 		eng.cpus = &cpus;
 	CHECK(engine_create(&eng, &s->f->engine));
 	CHECK(wait_links(s));
+	s->f->given = true;
+	CHECK(s->cfg->ready(s->cfg->user, s->f));
 	return s->map.ncables ? rdv_round(&s->rdv, "", 0) /* everybody is up */ : SIRCL_SUCCESS;
 }
 
@@ -324,13 +326,12 @@ static sircl_result_t start_alone(struct start *s)
 	return start_links(s);
 }
 
-sircl_result_t fabric_start(const struct fabric_cfg *cfg, struct fabric **out)
+sircl_result_t fabric_start(const struct fabric_cfg *cfg)
 {
 	struct start *s = calloc(1, sizeof(*s));
 	struct fabric *f = calloc(1, sizeof(*f));
 	sircl_result_t ret;
 
-	*out = NULL;
 	if (!s || !f) {
 		free(s);
 		free(f);
@@ -357,14 +358,13 @@ sircl_result_t fabric_start(const struct fabric_cfg *cfg, struct fabric **out)
 	}
 	inventory_free(s->inventory);
 	free(s);
-	if (ret != SIRCL_SUCCESS) {
+	if (ret != SIRCL_SUCCESS && !f->given) {
 		struct sircl_error e = *error_last();
 
 		fabric_stop(f, 0);
 		return error_again(&e);
 	}
-	*out = f;
-	return SIRCL_SUCCESS;
+	return ret;
 }
 
 /* A neighbour that has our goodbye but not said its own has not come to its destroy yet. It needs nothing of

@@ -12,7 +12,7 @@ far_ssh() {
 	done
 	echo '*) echo "ssh: no such machine: $1" >&2; exit 255 ;;'
 	echo 'esac'
-	echo 'exec nsenter -t $pid -n -m -r -- sh -c "$2"'
+	echo 'exec nsenter -t $pid -n -m -r -w -- sh -c "$2"'
 }
 
 # hosts OUT "HOSTS" CMD...: all on standard error and output to OUT
@@ -29,8 +29,8 @@ hosts() {
 # root_is WHAT ROOT HOSTS...: where the ranks of these hosts are told to meet
 root_is() {
 	local port=$PORT
-	hosts "$tmp/root" "$3" -- sh -c 'echo "$SIRCL_ROOT"' || { bad "$1"; return; }
-	check "$1" [ "$(sort -u "$tmp/root")" = "$2:$port" ]
+	hosts "$tmp/root" "$3" -- sh -c 'echo "root $SIRCL_ROOT"' || { bad "$1"; return; }
+	check "$1" [ "$(grep '^root ' "$tmp/root" | sort -u)" = "root $2:$port" ]
 }
 
 test_hosts() {

@@ -13,27 +13,11 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+#include "lane/handshake.h"
 #include "lane/tcp_internal.h"
 
 static const char magic[8] = { 'S', 'I', 'R', 'C', 'L', 't', 'c', 'p' };
 
-static void put16(uint8_t *p, uint16_t v)
-{
-	v = htole16(v);
-	memcpy(p, &v, 2);
-}
-static void put32(uint8_t *p, uint32_t v)
-{
-	v = htole32(v);
-	memcpy(p, &v, 4);
-}
-static uint32_t get32(const uint8_t *p)
-{
-	uint32_t v;
-
-	memcpy(&v, p, 4);
-	return le32toh(v);
-}
 static uint16_t get16(const uint8_t *p)
 {
 	return (uint16_t)(p[0] | p[1] << 8);
@@ -41,18 +25,10 @@ static uint16_t get16(const uint8_t *p)
 
 static void start_auth(struct tcp_lane *l, struct tcp_hs *h)
 {
-	uint16_t from = h->connects ? l->cfg.self : l->cfg.peer, to = h->connects ? l->cfg.peer : l->cfg.self;
-	uint8_t ctx[40] = { 0 }, hello[TCP_HELLO_LEN] = { 0 };
+	uint8_t ctx[LANE_AUTH_CONTEXT], hello[TCP_HELLO_LEN] = { 0 };
 	uint64_t len = htole64(l->cfg.arena_len);
 
-	memcpy(ctx, magic, 8);
-	memcpy(ctx + 8, l->cfg.job, 16);
-	put16(ctx + 24, l->cfg.cable);
-	put16(ctx + 26, l->cfg.lane);
-	put32(ctx + 28, h->epoch);
-	put16(ctx + 32, from);
-	put16(ctx + 34, to);
-	put32(ctx + 36, TCP_VERSION);
+	lane_auth_context(ctx, magic, &l->cfg, h->connects, h->epoch, TCP_VERSION);
 	put32(hello, TCP_VERSION);
 	put32(hello + 4, h->epoch);
 	memcpy(hello + 8, &len, 8);

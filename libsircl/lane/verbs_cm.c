@@ -15,6 +15,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include "lane/handshake.h"
 #include "lane/verbs_internal.h"
 
 #define RESOLVE_MS 2000
@@ -24,39 +25,13 @@ static const char magic[8] = { 'S', 'I', 'R', 'C', 'L', 'r', 'd', 'm' };
 static const char other_version[] =
 	"another version of the verbs lane's protocol; all ranks need the same libsircl";
 
-static void put16(uint8_t *p, uint16_t v)
-{
-	v = htole16(v);
-	memcpy(p, &v, 2);
-}
-static void put32(uint8_t *p, uint32_t v)
-{
-	v = htole32(v);
-	memcpy(p, &v, 4);
-}
-static uint32_t get32(const uint8_t *p)
-{
-	uint32_t v;
-
-	memcpy(&v, p, 4);
-	return le32toh(v);
-}
-
 /* The accepting end's hello is its RoCE MTU of now; the connecting end's, at most, is in the request. */
 static void start_auth(struct verbs_lane *l, struct verbs_hs *h)
 {
 	uint8_t mtu[VERBS_MTU_BYTES];
-	uint16_t from = h->connects ? l->cfg.self : l->cfg.peer, to = h->connects ? l->cfg.peer : l->cfg.self;
-	uint8_t ctx[40] = { 0 };
+	uint8_t ctx[LANE_AUTH_CONTEXT];
 
-	memcpy(ctx, magic, 8);
-	memcpy(ctx + 8, l->cfg.job, 16);
-	put16(ctx + 24, l->cfg.cable);
-	put16(ctx + 26, l->cfg.lane);
-	put32(ctx + 28, h->epoch);
-	put16(ctx + 32, from);
-	put16(ctx + 34, to);
-	put32(ctx + 36, VERBS_VERSION);
+	lane_auth_context(ctx, magic, &l->cfg, h->connects, h->epoch, VERBS_VERSION);
 	if (!h->connects)
 		verbs_refresh_mtu(l);
 	put32(mtu, l->mtu);

@@ -129,7 +129,7 @@ sircl_result_t ifaces_read(struct iface *list, int max, int *n, const char *sysf
 	return SIRCL_SUCCESS;
 }
 
-bool iface_matches(const char *filter, const char *name)
+bool filter_matches(const char *filter, filter_entry *entry, const void *what)
 {
 	bool not = false, exact = false, hit = false;
 
@@ -146,11 +146,22 @@ bool iface_matches(const char *filter, const char *name)
 	while (*filter) {
 		size_t n = strcspn(filter, ",");
 
-		if (n && !strncmp(filter, name, n) && (!exact || name[n] == '\0'))
-			hit = true;
+		hit = hit || entry(filter, n, exact, what);
 		filter += n + (filter[n] == ',');
 	}
 	return hit != not ;
+}
+
+static bool names(const char *entry, size_t n, bool exact, const void *what)
+{
+	const char *name = what;
+
+	return n && !strncmp(entry, name, n) && (!exact || name[n] == '\0');
+}
+
+bool iface_matches(const char *filter, const char *name)
+{
+	return filter_matches(filter, names, name);
 }
 
 bool iface_candidate(const struct iface *i, const char *filter)

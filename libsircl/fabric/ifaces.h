@@ -23,8 +23,10 @@ struct iface {
 sircl_result_t ifaces_read(struct iface *, int max, int *n, const char *sysfs);
 /*
  * NCCL's filter syntax: a comma list of prefixes; `=` in front: exact names; `^` in front: all but these.
- * Empty or NULL matches everything.
+ * Empty or NULL matches everything. entry: whether one of the list (n bytes, maybe 0) means `what`.
  */
+typedef bool filter_entry(const char *entry, size_t n, bool exact, const void *what);
+bool filter_matches(const char *filter, filter_entry *, const void *what);
 bool iface_matches(const char *filter, const char *name);
 /* May carry a lane: up, running, ethernet, multicast, not wireless, has a link-local v6 or a v4 address,
  * passes the filter. */

@@ -4,12 +4,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "fabric/ifaces.h"
 #include "fabric/inventory.h"
 
 /* One entry of a filter, `len` characters: NAME or NAME:PORT; what may follow a second colon (NCCL's rail and
  * plane) says nothing about ports. */
-static bool entry_matches(const char *entry, size_t len, bool exact, const struct rdma_port *p)
+static bool entry_matches(const char *entry, size_t len, bool exact, const void *what)
 {
+	const struct rdma_port *p = what;
 	const char *colon = memchr(entry, ':', len);
 	size_t name = colon ? (size_t)(colon - entry) : len;
 	uint32_t port = 0;
@@ -28,25 +30,7 @@ static bool entry_matches(const char *entry, size_t len, bool exact, const struc
 
 bool rdma_port_matches(const char *filter, const struct rdma_port *p)
 {
-	bool not = false, exact = false, hit = false;
-
-	if (!filter || !*filter)
-		return true;
-	if (*filter == '^') {
-		not = true;
-		filter++;
-	}
-	if (*filter == '=') {
-		exact = true;
-		filter++;
-	}
-	while (*filter) {
-		size_t n = strcspn(filter, ",");
-
-		hit = hit || entry_matches(filter, n, exact, p);
-		filter += n + (filter[n] == ',');
-	}
-	return hit != not ;
+	return filter_matches(filter, entry_matches, p);
 }
 
 static bool same_function(const struct rdma_port *a, const struct rdma_port *b)
